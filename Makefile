@@ -1,0 +1,57 @@
+# Everything runs in .venv, which is made here; servers are started by the tests and the demo themselves.
+
+PYTHON ?= python3
+VENV := .venv/bin/python
+PIP := $(VENV) -m pip --disable-pip-version-check install --quiet
+
+# The environment of an active venv or of pip's user mode would send packages elsewhere.
+unexport PYTHONHOME
+unexport PYTHONPATH
+unexport PIP_TARGET
+unexport PIP_PREFIX
+export PIP_USER := 0
+
+.PHONY: help demo test lint bench-quick clean
+
+help:
+	@echo "make demo         a shop and its bank, 200 orders, three kills, a summary"
+	@echo "make test         lint, then every test, against real servers"
+	@echo "make lint         ruff, import-linter, mypy"
+	@echo "make bench-quick  the most telling speed ratios, in about two minutes"
+	@echo "make clean        remove .venv and everything generated"
+
+demo: .venv/installed-demo
+	@$(VENV) -m example_project.demo
+
+test: lint
+	$(VENV) -m pytest
+
+lint: .venv/installed-dev
+	$(VENV) -m ruff check .
+	$(VENV) -m ruff format --check .
+	$(VENV) -c "from importlinter.cli import lint_imports_command as lint; lint()"
+	$(VENV) -m mypy
+
+bench-quick: .venv/installed-dev
+	$(VENV) -m tests.benchmarks.quick
+
+# A Python without ensurepip (Debian without python3-venv) lends its own pip.
+.venv/made:
+	@set -e; \
+	for python in "$(PYTHON)" python3.13 python3.12 python3.11 python3; do \
+	  if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found="$$python"; break; fi; \
+	done; \
+	if [ -z "$$found" ]; then echo "Python 3.11 or newer not found; use make PYTHON=/path/to/python3" >&2; exit 1; fi; \
+	"$$found" -m venv --clear .venv >/dev/null 2>&1 || { \
+	  "$$found" -m venv --clear --without-pip .venv; \
+	  "$$found" -m pip --disable-pip-version-check --python .venv/bin/python install --quiet pip; }
+	@touch $@
+
+.venv/installed-%: pyproject.toml | .venv/made
+	@echo "Installing into .venv (once) ..."
+	@$(PIP) --editable '.[$*]'
+	@touch $@
+
+clean:
+	rm -rf .venv dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
