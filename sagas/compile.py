@@ -1,0 +1,144 @@
+"""From a checked class to its plan: everything that needs annotations as types.
+
+The text of an annotation may name a type that does not exist yet; `NameError` then says "not
+now", and the caller tries again when all modules are imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import sys
+import types
+from collections.abc import Iterable, Mapping
+from typing import Any, ForwardRef, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from sagas.errors import DefinitionError
+from sagas.outcome import NotDone, Unknown
+from sagas.plan import OnUnknown, StepPlan, UndoPlan
+from sagas.step import Step, Undo
+from sagas.storable import check_type, type_label
+
+AnyStep = Step[Any, Any]
+
+
+def compile_step(each: AnyStep, scope: Mapping[str, Any]) -> tuple[StepPlan, Any]:
+    """Plan and result type of one step.
+
+    Raises:
+        DefinitionError: an annotation is missing or names a type that cannot be stored.
+        NameError: an annotation names something that does not exist (yet).
+    """
+    hints = resolved_hints(each.body, scope)
+    if "return" not in hints:
+        raise DefinitionError(f"step {each.name!r}: no return annotation; say what it returns, -> None if nothing")
+    result_type = hints["return"]
+    if any(part is Unknown or part is NotDone for part in (result_type, *get_args(result_type))):
+        raise DefinitionError(f"step {each.name!r}: a body returns its result or raises; only resolve says NOT_DONE")
+    check_type(result_type, where=f"result of step {each.name!r}")
+    options, undo = each.options, each.undo
+    plan = StepPlan(
+        name=each.name,
+        external=options.external,
+        queue=options.queue,
+        retry=options.retry,
+        timeout=options.timeout,
+        key_ttl=options.key_ttl,
+        pivot=options.pivot,
+        has_resolve=each.resolver is not None,
+        on_unknown=options.on_unknown,
+        undo=None if undo is None else _compile_undo(each.name, undo, scope),
+        settle_after=options.settle_after,
+        max_deliveries=options.max_deliveries,
+    )
+    if options.on_unknown is OnUnknown.COMPENSATE and not (plan.undo and plan.undo.accepts_unknown):
+        raise DefinitionError(
+            f"step {each.name!r}: on_unknown=COMPENSATE, but its compensation does not accept UNKNOWN; annotate its "
+            f"result parameter `... | Unknown` and handle `is UNKNOWN`, or use on_unknown=PARK"
+        )
+    return plan, result_type
+
+
+def _compile_undo(name: str, undo: Undo[Any, Any], scope: Mapping[str, Any]) -> UndoPlan:
+    hints = resolved_hints(undo.body, scope)
+    parameter = list(inspect.signature(undo.body).parameters)[1]
+    if parameter not in hints:
+        raise DefinitionError(
+            f"the compensation of step {name!r}: parameter {parameter!r} has no annotation; give it the step's "
+            f"result type, `... | Unknown` if it may be called with UNKNOWN"
+        )
+    accepted = hints[parameter]
+    return UndoPlan(
+        external=undo.external,
+        queue=undo.queue,
+        retry=undo.retry,
+        timeout=undo.timeout,
+        has_resolve=undo.resolver is not None,
+        accepts_unknown=accepted is Unknown or Unknown in get_args(accepted),
+    )
+
+
+def resolved_hints(body: Any, scope: Mapping[str, Any]) -> dict[str, Any]:
+    """Annotations of a function as types; `scope` holds names local to where its class was made."""
+    try:
+        return get_type_hints(body, localns=dict(scope), include_extras=True)
+    except (TypeError, SyntaxError, AttributeError) as problem:
+        raise DefinitionError(f"{body.__qualname__}: an annotation cannot be read: {problem}") from problem
+
+
+def input_type(cls: type, root: type, scope: Mapping[str, Any]) -> Any:
+    """The argument of `Saga[...]`, looked up through base classes.
+
+    Raises:
+        DefinitionError: there is none.
+        NameError: it is written as text and names something that does not exist (yet).
+    """
+    found = _argument(cls, root)
+    if found is None or isinstance(found, TypeVar):
+        raise DefinitionError(f"no input type; write class {cls.__name__}(Saga[YourInput], ...), Saga[None] if none")
+    if isinstance(found, (str, ForwardRef)):
+        text = found if isinstance(found, str) else found.__forward_arg__
+        holder = types.SimpleNamespace(__annotations__={"input": text})
+        found = get_type_hints(holder, vars(sys.modules[cls.__module__]), dict(scope), include_extras=True)["input"]
+    found = type(None) if found is None else found
+    check_type(found, where="input")
+    return found
+
+
+def _argument(cls: type, root: type) -> Any:
+    for base in vars(cls).get("__orig_bases__", cls.__bases__):
+        origin = get_origin(base) or base
+        if origin is root:
+            return (get_args(base) or (None,))[0]
+        if isinstance(origin, type) and issubclass(origin, root):
+            found = _argument(origin, root)
+            parameters = getattr(origin, "__parameters__", ())
+            if found in parameters and get_args(base):
+                return get_args(base)[parameters.index(found)]
+            return found
+    return None
+
+
+def steps_fingerprint(steps: Iterable[AnyStep]) -> str:
+    """SHA-256 (hex) of what must not change without a new version."""
+    declared = [
+        {
+            "name": each.name,
+            "external": each.plan.external,
+            "pivot": each.plan.pivot,
+            "resolve": each.plan.has_resolve,
+            "on_unknown": str(each.plan.on_unknown),
+            "result": type_label(each.result_type),
+            "undo": each.plan.undo
+            and [each.plan.undo.external, each.plan.undo.has_resolve, each.plan.undo.accepts_unknown],
+        }
+        for each in steps
+    ]
+    return hashlib.sha256(msgspec.json.encode(declared, order="sorted")).hexdigest()
+
+
+def local_names(frame: Any) -> dict[str, Any]:
+    """Names local to the function in which a class is made; annotations are text and could not be resolved without."""
+    return {} if frame.f_locals is frame.f_globals else dict(frame.f_locals)

@@ -1,0 +1,65 @@
+"""What callers and workers hand to a saga."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Protocol
+from uuid import UUID
+
+from sagas.step import StepRun
+
+
+class OnExisting(StrEnum):
+    """What `start()` does when a saga of that name and key exists."""
+
+    RETURN = "return"  # the same input: give that saga back; another: KeyConflict
+    RAISE = "raise"  # KeyConflict in any case
+    NEW_IF_COMPENSATED = "new_if_compensated"  # begin another run if the last one was undone
+
+
+class RunContext(Protocol):
+    """What a worker tells a step body about the saga it runs for."""
+
+    @property
+    def input(self) -> object:
+        """The input, decoded."""
+        ...
+
+    @property
+    def id(self) -> UUID:
+        """The saga's id."""
+        ...
+
+    @property
+    def key(self) -> str | None:
+        """The business key given to start()."""
+        ...
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same in every attempt of this step or compensation."""
+        ...
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first body."""
+        ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Trace context and the like, as given to start()."""
+        ...
+
+    @property
+    def session(self) -> object | None:
+        """The SQLAlchemy session of a local step."""
+        ...
+
+    def step_run(self, name: str) -> StepRun[Any]:
+        """This saga's run of one of its steps."""
+        ...
+
+    def heartbeat(self, progress: object = None) -> None:
+        """Say that the body is alive; raises LeaseLost when it may not go on."""
+        ...

@@ -1,0 +1,92 @@
+"""`@step` and `@external_step`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, overload
+
+from sagas.errors import DefinitionError
+from sagas.options import UNSAID, Duration, Unsaid, check_options
+from sagas.plan import OnUnknown
+from sagas.retry import Retry
+from sagas.step import R, S, Step
+
+
+@overload
+def step(body: Callable[[S], R], /) -> Step[S, R]: ...
+@overload
+def step(
+    *,
+    retry: Retry | None = None,
+    timeout: Duration | None = None,
+    queue: str = "default",
+    pivot: bool = False,
+    compensate: Unsaid | None = UNSAID,
+    max_deliveries: int = 5,
+) -> Callable[[Callable[[S], R]], Step[S, R]]: ...
+def step(body: Any = None, /, **options: Any) -> Any:
+    """Declare a local step: one database transaction together with its log entry; one that raises did not happen.
+
+    Args:
+        body: the method, when used without arguments.
+        retry: how often and how far apart to try; default `Retry()`.
+        timeout: seconds (or timedelta) a body may take; None is the store's default.
+        queue: which workers run it.
+        pivot: whether it decides the saga: what comes before can be undone, what follows must succeed.
+        compensate: None says that there is nothing to undo.
+        max_deliveries: begins without an answer (killed workers) before it parks.
+
+    Raises:
+        DefinitionError: an argument or the function does not fit.
+    """
+    only_external = sorted({"key_ttl", "on_unknown", "settle_after", "resolve"} & options.keys())
+    if only_external:
+        raise DefinitionError(
+            f"@step({only_external[0]}=...): a local step has no unknown outcome, it committed or did not happen; "
+            f"remove {', '.join(only_external)} or use @external_step"
+        )
+    return _decorator(body, external=False, options=options)
+
+
+@overload
+def external_step(body: Callable[[S], R], /) -> Step[S, R]: ...
+@overload
+def external_step(
+    *,
+    retry: Retry | None = None,
+    timeout: Duration | None = None,
+    queue: str = "default",
+    key_ttl: Duration | None = None,
+    pivot: bool = False,
+    compensate: Unsaid | None = UNSAID,
+    on_unknown: OnUnknown = OnUnknown.PARK,
+    settle_after: Duration = 60.0,
+    max_deliveries: int = 5,
+) -> Callable[[Callable[[S], R]], Step[S, R]]: ...
+def external_step(body: Any = None, /, **options: Any) -> Any:
+    """Declare an external step: at least once, guarded by `self.idempotency_key`; its outcome can be unknown.
+
+    Args:
+        body: the method, when used without arguments.
+        retry: how often and how far apart to try; default `Retry()`.
+        timeout: seconds (or timedelta) a body may take; None is the store's default.
+        queue: which workers run it.
+        key_ttl: how long the other side remembers the idempotency key; no retry begins later.
+        pivot: whether it decides the saga: what comes before can be undone, what follows must succeed.
+        compensate: None says that there is nothing to undo.
+        on_unknown: what to do before the pivot when nobody can tell what happened: PARK for a person, or COMPENSATE.
+        settle_after: seconds between an undo as unknown and the last look for a late effect.
+        max_deliveries: begins without an answer (killed workers) before it parks.
+
+    Raises:
+        DefinitionError: an argument or the function does not fit.
+    """
+    return _decorator(body, external=True, options=options)
+
+
+def _decorator(body: Any, *, external: bool, options: dict[str, Any]) -> Any:
+    def declare(function: Callable[[Any], Any]) -> Step[Any, Any]:
+        name = getattr(function, "__name__", repr(function))
+        return Step(function, check_options(name, external=external, **options))
+
+    return declare if body is None else declare(body)

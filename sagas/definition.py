@@ -1,0 +1,272 @@
+"""`Saga`: the class users subclass to say which steps there are and how each is undone.
+
+A subclass is checked when it is created and compiled to a `Plan`. If an annotation names a
+type that does not exist yet, the checks that need it wait for `registry.load()` or first use.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from uuid import UUID
+
+from sagas.compile import compile_step, input_type, local_names, steps_fingerprint
+from sagas.context import OnExisting, RunContext
+from sagas.errors import DefinitionError
+from sagas.plan import Plan
+from sagas.registry import registry
+from sagas.step import Step
+from sagas.validate import check_identity, check_names, check_structure, collect_steps
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from sagas.engine import SagaRun
+
+I = TypeVar("I")  # noqa: E741 - the input
+T = TypeVar("T")
+
+__all__ = ["OnExisting", "RunContext", "Saga"]
+
+
+class _Late(Generic[T]):
+    """A class attribute that is set once all types are known; asking earlier makes another try."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: object | None, owner: type[Saga[Any]]) -> T:
+        owner._complete()
+        found: T = vars(owner)[self.name]
+        return found
+
+
+class Saga(Generic[I]):
+    """A business process of steps that are undone in reverse order when one of them fails.
+
+    Subclass it as `class PlaceOrder(Saga[OrderPlaced], name="shop.place_order", version=1)` and
+    start it with `PlaceOrder.start(...)`. An instance is one body's view of one saga; only
+    workers make them. A subclass without name and version is an abstract base.
+    """
+
+    __slots__ = ("_run",)
+
+    saga_name: ClassVar[str]
+    saga_version: ClassVar[int]
+    steps: ClassVar[tuple[Step[Any, Any], ...]] = ()
+    plan: ClassVar[_Late[Plan]] = _Late()
+    input_type: ClassVar[_Late[Any]] = _Late()
+    _scope: ClassVar[dict[str, Any]] = {}  # local names where the class was made, until its types are known
+    _run: RunContext
+
+    def __init_subclass__(cls, *, name: str | None = None, version: int | None = None, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        steps = collect_steps(cls)
+        if name is None and version is None:
+            if problems := list(check_names(cls, steps)):
+                raise _definition_error(cls, problems)
+            if hasattr(cls, "saga_name"):
+                raise DefinitionError(
+                    f"{cls.__qualname__}: a subclass of saga {cls.saga_name!r} needs a name and version of its own"
+                )
+            return
+        problems = [*check_identity(name, version), *check_structure(cls, steps)]
+        if problems:
+            raise _definition_error(cls, problems)
+        assert name is not None
+        assert version is not None
+        cls.saga_name, cls.saga_version, cls.steps = name, version, tuple(steps.values())
+        for each in cls.steps:
+            each.owner = each.owner or cls
+        cls._scope = local_names(sys._getframe(1))
+        try:
+            cls._compile()
+        except NameError:
+            cls.plan, cls.input_type = Saga.__dict__["plan"], Saga.__dict__["input_type"]
+        registry.add(cls)
+
+    def __new__(cls, *args: object, **kwargs: object) -> Self:
+        raise TypeError(f"{cls.__name__}(...) makes no saga; use {cls.__name__}.start(...) inside a transaction")
+
+    @classmethod
+    def _for_run(cls, context: RunContext) -> Self:
+        """The `self` of step bodies (for workers)."""
+        run = object.__new__(cls)
+        object.__setattr__(run, "_run", context)
+        return run
+
+    @classmethod
+    def _complete(cls) -> None:
+        """Finish the checks that need all types.
+
+        Raises:
+            DefinitionError: there is a problem, or a type still does not exist.
+        """
+        if isinstance(vars(cls).get("plan"), Plan):
+            return
+        if not hasattr(cls, "saga_name"):
+            raise DefinitionError(f"{cls.__qualname__} is abstract; give it a name and a version")
+        try:
+            cls._compile()
+        except NameError as problem:
+            raise _definition_error(
+                cls,
+                [
+                    f"{problem}: an annotation names a type that does not exist at run time; import it (not only under "
+                    f"TYPE_CHECKING) and define it at module level"
+                ],
+            ) from problem
+
+    @classmethod
+    def _compile(cls) -> None:
+        problems: list[str] = []
+        found: Any = None
+        try:
+            found = input_type(cls, Saga, cls._scope)
+        except DefinitionError as problem:
+            problems.append(str(problem))
+        for each in cls.steps:
+            try:
+                each.compiled = each.compiled or compile_step(each, cls._scope)
+            except DefinitionError as problem:
+                problems.append(str(problem))
+        if problems:
+            raise _definition_error(cls, problems)
+        plans = tuple(each.plan for each in cls.steps)
+        cls.input_type = found
+        cls.plan = Plan(name=cls.saga_name, version=cls.saga_version, steps=plans)  # type: ignore[assignment]
+        cls._scope = {}
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(
+            f"self.{name} = ...: state kept on self is lost when the step is retried or the next one runs elsewhere; "
+            f"return it as the step's result and read self.<step>.result"
+        )
+
+    @property
+    def input(self) -> I:
+        """The input given to `start()`."""
+        given: I = self._run.input  # type: ignore[assignment]
+        return given
+
+    @property
+    def id(self) -> UUID:
+        """The saga's id."""
+        return self._run.id
+
+    @property
+    def key(self) -> str | None:
+        """The business key given to `start()`."""
+        return self._run.key
+
+    @property
+    def idempotency_key(self) -> str:
+        """What to send along with an outside request: the same in every attempt, another for the compensation."""
+        return self._run.idempotency_key
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is; 1 for the first."""
+        return self._run.attempt
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Trace context and the like, as given to `start()`."""
+        return self._run.headers
+
+    @property
+    def session(self) -> Any:
+        """The SQLAlchemy session of a local step; None under Django and in external steps."""
+        return self._run.session
+
+    def heartbeat(self, *, progress: object = None) -> None:
+        """Say that a long body is alive.
+
+        Args:
+            progress: something small to show to operators.
+
+        Raises:
+            LeaseLost: another worker may have taken over; stop without further side effects.
+        """
+        self._run.heartbeat(progress)
+
+    @classmethod
+    def start(
+        cls,
+        input: I,
+        *,
+        key: str | None = None,
+        subject: object = None,
+        using: Any = None,
+        on_existing: OnExisting = OnExisting.RETURN,
+        own_transaction: bool = False,
+        headers: Mapping[str, str] | None = None,
+    ) -> SagaRun:
+        """Start a saga in the caller's own transaction: both exist, or neither does.
+
+        Args:
+            input: what the steps need to know; stored as JSON.
+            key: business key, unique per saga name, for example "order-7".
+            subject: the model instance it is about.
+            using: Django alias, SQLAlchemy Session or Connection, or psycopg connection.
+            on_existing: what to do when the key is taken.
+            own_transaction: allow a call outside a transaction.
+            headers: small text values handed to every step, such as trace context.
+
+        Raises:
+            NotInTransaction: there is no transaction and `own_transaction` is False.
+            InvalidInput: the input cannot be stored; `path` names the field.
+            PayloadTooLarge: it is too big.
+            KeyConflict: the key is taken.
+        """
+        from sagas import engine
+
+        return engine.start(
+            cls,
+            input,
+            key=key,
+            subject=subject,
+            using=using,
+            on_existing=on_existing,
+            own_transaction=own_transaction,
+            headers=headers,
+        )
+
+    @classmethod
+    def get(cls, *, key: str | None = None, id: UUID | None = None, using: Any = None) -> SagaRun:
+        """One saga as the outside sees it, by key or id.
+
+        Raises:
+            SagaNotFound: there is none.
+        """
+        from sagas import engine
+
+        return engine.get(cls, key=key, id=id, using=using)
+
+    @classmethod
+    def cancel(cls, *, key: str | None = None, id: UUID | None = None, reason: str, using: Any = None) -> None:
+        """Ask for a saga to be undone; a worker does it. After the pivot the request is logged and has no effect.
+
+        Args:
+            key: business key, or
+            id: the saga's id.
+            reason: stored in the log.
+            using: as for `start()`.
+
+        Raises:
+            SagaNotFound: there is none.
+        """
+        from sagas import engine
+
+        engine.cancel(cls, key=key, id=id, reason=reason, using=using)
+
+    @classmethod
+    def fingerprint(cls) -> str:
+        """SHA-256 (hex) of what must not change without a new version; retries, timeouts and queues may."""
+        return steps_fingerprint(cls.steps)
+
+
+def _definition_error(cls: type, problems: list[str]) -> DefinitionError:
+    lines = [f"{cls.__module__}.{cls.__qualname__}: {problem}" for problem in problems]
+    return DefinitionError("\n".join(lines), problems=lines)

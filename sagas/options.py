@@ -1,0 +1,160 @@
+"""What can be said of a step in its decorator, checked at once.
+
+Each check returns the value in the form the plan keeps (seconds as float) or raises
+`DefinitionError` with the step's name and the value to change.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+from typing import Any
+
+from sagas.errors import DefinitionError
+from sagas.plan import OnUnknown
+from sagas.retry import Retry
+
+LONGEST = 30 * 24 * 3600.0  # seconds; longer waits are waits of the saga, not of one step
+MOST_DELIVERIES = 1000
+QUEUE_NAME = re.compile(r"[\x21-\x7e]{1,100}")
+
+Duration = float | timedelta
+
+
+class Unsaid(Enum):
+    """The type of `UNSAID`: the argument was not given (None has a meaning of its own)."""
+
+    UNSAID = "unsaid"
+
+    def __repr__(self) -> str:
+        return "..."
+
+
+UNSAID = Unsaid.UNSAID
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepOptions:
+    """The arguments of `@step` and `@external_step`, checked."""
+
+    external: bool
+    retry: Retry
+    timeout: float | None
+    queue: str
+    key_ttl: float | None
+    pivot: bool
+    nothing_to_undo: bool  # compensate=None was said
+    on_unknown: OnUnknown
+    settle_after: float
+    max_deliveries: int
+
+
+def check_options(
+    name: str,
+    *,
+    external: bool,
+    retry: Retry | None = None,
+    timeout: Duration | None = None,
+    queue: str = "default",
+    pivot: bool = False,
+    compensate: Unsaid | None = UNSAID,
+    max_deliveries: int = 5,
+    key_ttl: Duration | None = None,
+    on_unknown: OnUnknown = OnUnknown.PARK,
+    settle_after: Duration = 60.0,
+) -> StepOptions:
+    """Options of a step from the arguments of its decorator.
+
+    Raises:
+        DefinitionError: an argument is not usable.
+    """
+    if compensate is not UNSAID and compensate is not None:
+        raise DefinitionError(
+            f"step {name!r}: compensate={compensate!r}: only None is possible here (nothing to undo); "
+            f"write the compensation below the step under @{name}.compensate"
+        )
+    if not isinstance(pivot, bool):
+        raise DefinitionError(f"step {name!r}: pivot={pivot!r} must be True or False")
+    if not isinstance(on_unknown, OnUnknown):
+        raise DefinitionError(f"step {name!r}: on_unknown={on_unknown!r} must be PARK or COMPENSATE")
+    if isinstance(max_deliveries, bool) or not isinstance(max_deliveries, int):
+        raise DefinitionError(f"step {name!r}: max_deliveries={max_deliveries!r} must be a whole number")
+    if not 1 <= max_deliveries <= MOST_DELIVERIES:
+        raise DefinitionError(f"step {name!r}: max_deliveries={max_deliveries!r} must be from 1 to {MOST_DELIVERIES}")
+    return StepOptions(
+        external=external,
+        retry=check_retry(name, retry),
+        timeout=check_seconds(name, "timeout", timeout),
+        queue=check_queue(name, queue),
+        key_ttl=check_seconds(name, "key_ttl", key_ttl),
+        pivot=pivot,
+        nothing_to_undo=compensate is None,
+        on_unknown=on_unknown,
+        settle_after=check_seconds(name, "settle_after", settle_after) or 60.0,
+        max_deliveries=max_deliveries,
+    )
+
+
+def check_seconds(name: str, option: str, value: object) -> float | None:
+    """A duration in seconds: above 0, at most 30 days. None stays None (the store's default)."""
+    if value is None:
+        return None
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise DefinitionError(f"step {name!r}: {option}={value!r} must be seconds or a timedelta")
+    if not math.isfinite(seconds) or not 0 < seconds <= LONGEST:
+        raise DefinitionError(
+            f"step {name!r}: {option}={value!r} must be above 0 and at most 30 days; leave it out for the default"
+        )
+    return float(seconds)
+
+
+def check_retry(name: str, value: Retry | None) -> Retry:
+    """A `Retry`; None means the default one."""
+    if value is None:
+        return Retry()
+    if not isinstance(value, Retry):
+        raise DefinitionError(f"step {name!r}: retry={value!r} must be a Retry(...)")
+    return value
+
+
+def check_queue(name: str, value: object) -> str:
+    """A queue name: 1 to 100 visible ASCII characters."""
+    if not isinstance(value, str) or not QUEUE_NAME.fullmatch(value):
+        raise DefinitionError(f"step {name!r}: queue={value!r} must be 1 to 100 visible ASCII characters, no spaces")
+    return value
+
+
+def check_body(body: Any, what: str, *parameters: str) -> Callable[..., Any]:
+    """A plain function that takes exactly these positional parameters.
+
+    Args:
+        body: what was decorated.
+        what: how to call it, for example "step 'charge'".
+        parameters: names for the message, "self" first.
+
+    Raises:
+        DefinitionError: it is something else, or takes something else.
+    """
+    if not inspect.isfunction(body):
+        raise DefinitionError(f"{what}: {body!r} is not a function; decorate a plain method (def ...)")
+    if inspect.iscoroutinefunction(body) or inspect.isasyncgenfunction(body):
+        raise DefinitionError(
+            f"{what}: async def is not supported yet; write def and call asyncio.run(...) "
+            f"(in Django: asgiref.sync.async_to_sync) inside it"
+        )
+    if inspect.isgeneratorfunction(body):
+        raise DefinitionError(f"{what}: it contains yield, so calling it would do nothing; return the result instead")
+    taken = inspect.signature(body).parameters.values()
+    positional = [each for each in taken if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    if len(taken) != len(positional) or len(positional) != len(parameters):
+        raise DefinitionError(
+            f"{what}: must take exactly ({', '.join(parameters)}), but takes {inspect.signature(body)}; "
+            f"everything else comes from self (self.input, self.<step>.result)"
+        )
+    return body

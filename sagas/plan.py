@@ -1,0 +1,80 @@
+"""The plan of a saga: what the state machine needs to know of a definition, as plain data.
+
+A `Saga` class is compiled to one `Plan` when it is created. The machine sees plans only,
+never user code, so that a decision depends on nothing but values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+from sagas.retry import Retry
+
+
+class OnUnknown(StrEnum):
+    """What becomes of a step before the pivot whose outcome cannot be found out."""
+
+    PARK = "park"  # a person decides
+    COMPENSATE = "compensate"  # the author's word that the undo is safe by idempotency key
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UndoPlan:
+    """The compensation of one step."""
+
+    external: bool
+    queue: str
+    retry: Retry
+    timeout: float | None  # seconds a body may take; None: the store's setting
+    has_resolve: bool = False
+    accepts_unknown: bool = False  # may be called with UNKNOWN in place of a result
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepPlan:
+    """One declared step."""
+
+    name: str
+    external: bool
+    queue: str
+    retry: Retry
+    timeout: float | None = None  # seconds a body may take; None: the store's setting
+    key_ttl: float | None = None  # seconds the other side remembers our idempotency key
+    pivot: bool = False
+    has_resolve: bool = False
+    on_unknown: OnUnknown = OnUnknown.PARK
+    undo: UndoPlan | None = None  # None: nothing to undo
+    settle_after: float = 60.0  # seconds between an undo as unknown and the last look
+    max_deliveries: int = 5  # begins without an answer before the step parks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A saga definition as the machine sees it: steps in declared order."""
+
+    name: str
+    version: int
+    steps: tuple[StepPlan, ...]
+    by_name: dict[str, StepPlan] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_name", {step.name: step for step in self.steps})
+
+    @cached_property
+    def pivot(self) -> int | None:
+        """Position of the pivot, or None when every step can be undone."""
+        return next((i for i, step in enumerate(self.steps) if step.pivot), None)
+
+    def position(self, step: str) -> int:
+        """Position of a step in declared order.
+
+        Raises:
+            KeyError: the plan has no such step.
+        """
+        return self.steps.index(self.by_name[step])
+
+    def may_turn_back(self, step: str) -> bool:
+        """Whether a failure of this step can still be answered by compensation (up to and with the pivot)."""
+        return self.pivot is None or self.position(step) <= self.pivot

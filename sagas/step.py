@@ -1,0 +1,220 @@
+"""A declared step, its compensation, and one saga's run of it. Made by the decorators in `sagas.decorators`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from sagas.errors import DefinitionError, NoResult
+from sagas.options import Duration, StepOptions, check_body, check_queue, check_retry, check_seconds
+from sagas.outcome import NotDone
+from sagas.plan import StepPlan
+from sagas.retry import Retry
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from sagas.definition import Saga
+
+S = TypeVar("S", bound="Saga[Any]")
+R = TypeVar("R")
+
+BELONGS_TO = "__sagas_step__"  # attribute of resolve functions: the step they answer for
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRun(Generic[R]):
+    """One saga's run of a step: what `self.<step>` is inside a step body."""
+
+    name: str
+    status: str
+    attempts: int  # bodies begun
+    load: Callable[[], R] | None = None  # reads the stored result; None: there is none yet
+
+    @property
+    def result(self) -> R:
+        """What the step returned.
+
+        Raises:
+            NoResult: it has not returned (yet).
+        """
+        if self.load is None:
+            raise NoResult(
+                f"step {self.name!r} has no result: it is {self.status!r} after {self.attempts} attempt(s); "
+                f"read results of earlier steps only, and in a compensation the one it is given"
+            )
+        return self.load()
+
+
+class Undo(Generic[S, R]):
+    """The compensation of a step. Made by `@<step>.compensate`."""
+
+    def __init__(
+        self,
+        step: Step[S, R],
+        body: Callable[[S, R], None],
+        *,
+        retry: Retry | None,
+        timeout: Duration | None,
+        queue: str | None,
+        external: bool | None,
+    ) -> None:
+        what = f"the compensation of step {step.label!r}"
+        self.step = step
+        self.body = check_body(body, what, "self", "result")
+        self.external = step.options.external if external is None else external
+        self.retry = check_retry(step.label, retry)
+        self.timeout = step.options.timeout if timeout is None else check_seconds(step.label, "timeout", timeout)
+        self.queue = step.options.queue if queue is None else check_queue(step.label, queue)
+        self.resolver: Callable[[S, R], NotDone | None] | None = None
+        if not isinstance(self.external, bool):
+            raise DefinitionError(f"{what}: external={external!r} must be True or False")
+
+    def resolve(self, body: Callable[[S, R], NotDone | None], /) -> Callable[[S, R], NotDone | None]:
+        """Declare how to find out whether the compensation happened: return None (yes) or NOT_DONE, or raise Undecided.
+
+        Raises:
+            DefinitionError: the compensation is local, has one already, or the function does not fit.
+        """
+        what = f"the resolve of the compensation of step {self.step.label!r}"
+        if not self.external:
+            raise DefinitionError(
+                f"{what}: a local compensation either committed or did not happen; remove it, "
+                f"or say @{self.step.label}.compensate(external=True)"
+            )
+        if self.resolver is not None:
+            raise DefinitionError(f"{what}: there is one already; keep one of them")
+        self.step.check_open(what)
+        self.resolver = check_body(body, what, "self", "result")
+        setattr(body, BELONGS_TO, self.step)
+        return body
+
+
+class Step(Generic[S, R]):
+    """A declared step. On the class the definition itself, inside a body this saga's run of it (`StepRun`)."""
+
+    def __init__(self, body: Callable[[S], R], options: StepOptions) -> None:
+        self.label: str = getattr(body, "__name__", repr(body))
+        self.body = check_body(body, f"step {self.label!r}", "self")
+        self.options = options
+        self.undo: Undo[S, R] | None = None
+        self.resolver: Callable[[S], R | NotDone] | None = None
+        self.names: list[str] = []  # what class bodies bound it to; more than one is an error there
+        self.owner: type[Saga[Any]] | None = None
+        self.compiled: tuple[StepPlan, Any] | None = None  # plan and result type, once its annotations are known
+        self.__doc__ = body.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        # errors raised here would be wrapped in RuntimeError before Python 3.12, so only take a note
+        self.names.append(name)
+
+    def __repr__(self) -> str:
+        owner = self.owner.__qualname__ if self.owner else "?"
+        return f"<{'external ' if self.options.external else ''}step {owner}.{self.label}>"
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> StepRun[R]: ...
+    def __get__(self, instance: Any, owner: type) -> Self | StepRun[R]:
+        if instance is None:
+            return self
+        run: StepRun[R] = instance._run.step_run(self.name)
+        return run
+
+    @property
+    def name(self) -> str:
+        """Its name in the saga: the attribute it is bound to."""
+        return self.names[0] if self.names else self.label
+
+    @property
+    def external(self) -> bool:
+        """Whether it touches a system outside this database."""
+        return self.options.external
+
+    @property
+    def plan(self) -> StepPlan:
+        """The step as the state machine sees it."""
+        return self._compiled()[0]
+
+    @property
+    def result_type(self) -> Any:
+        """The return annotation of its body, resolved."""
+        return self._compiled()[1]
+
+    def _compiled(self) -> tuple[StepPlan, Any]:
+        if self.compiled is None:
+            if self.owner is None:
+                raise DefinitionError(f"step {self.label!r} belongs to no saga; declare it in the body of a Saga class")
+            self.owner._complete()
+        assert self.compiled is not None
+        return self.compiled
+
+    def check_open(self, what: str) -> None:
+        """Refuse additions once the class exists: its plan is made, and other sagas may share the step."""
+        if self.owner is not None:
+            raise DefinitionError(f"{what}: {self.owner.__qualname__} exists already; write it into the class body")
+
+    @overload
+    def compensate(self, body: Callable[[S, R], None], /) -> Undo[S, R]: ...
+    @overload
+    def compensate(
+        self,
+        *,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        queue: str | None = None,
+        external: bool | None = None,
+    ) -> Callable[[Callable[[S, R], None]], Undo[S, R]]: ...
+    def compensate(
+        self,
+        body: Callable[[S, R], None] | None = None,
+        *,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        queue: str | None = None,
+        external: bool | None = None,
+    ) -> Undo[S, R] | Callable[[Callable[[S, R], None]], Undo[S, R]]:
+        """Declare the semantic undo of this step (Garcia-Molina & Salem, "Sagas", 1987), bare or with arguments.
+
+        It is given the step's stored result. Annotate that parameter `R | Unknown` to be called
+        with `UNKNOWN` too, when nobody can tell whether the step happened.
+
+        Args:
+            retry: how often to try; default `Retry()`, not that of the step.
+            timeout: seconds a body may take; default that of the step.
+            queue: where to run; default that of the step.
+            external: whether it touches another system; default like its step.
+
+        Raises:
+            DefinitionError: the step has one already, or the function does not fit.
+        """
+
+        def declare(function: Callable[[S, R], None]) -> Undo[S, R]:
+            what = f"the compensation of step {self.label!r}"
+            if self.undo is not None:
+                raise DefinitionError(f"{what}: there is one already; keep one of them")
+            self.check_open(what)
+            self.undo = Undo(self, function, retry=retry, timeout=timeout, queue=queue, external=external)
+            return self.undo
+
+        return declare if body is None else declare(body)
+
+    def resolve(self, body: Callable[[S], R | NotDone], /) -> Callable[[S], R | NotDone]:
+        """Declare how to find out what became of an attempt: return its result or NOT_DONE, or raise Undecided.
+
+        Raises:
+            DefinitionError: the step is local, has one already, or the function does not fit.
+        """
+        what = f"the resolve of step {self.label!r}"
+        if not self.options.external:
+            raise DefinitionError(
+                f"{what}: a local step either committed or did not happen; remove it or use @external_step"
+            )
+        if self.resolver is not None:
+            raise DefinitionError(f"{what}: there is one already; keep one of them")
+        self.check_open(what)
+        self.resolver = check_body(body, what, "self")
+        setattr(body, BELONGS_TO, self)
+        return body

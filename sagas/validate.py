@@ -1,0 +1,104 @@
+"""The rules of a saga class that show as soon as it is created. Those about types are in `sagas.compile`.
+
+Every problem of a class is collected, so that one look at the error is enough to mend it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sagas.plan import OnUnknown
+from sagas.step import BELONGS_TO, Step, Undo
+
+STEP_NAME = re.compile(r"[a-z_][a-z0-9_]{0,63}")
+SAGA_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,100}")
+LARGEST_VERSION = 2**31 - 1  # an integer column
+
+# what `self` has inside a body, now or in a later release
+RUN_NAMES = frozenset(
+    {"input", "id", "key", "idempotency_key", "attempt", "headers", "session", "heartbeat", "effect", "send"}
+)
+# what the class has
+CLASS_NAMES = frozenset(
+    {"start", "get", "cancel", "astart", "aget", "acancel", "asend"}
+    | {"plan", "steps", "saga_name", "saga_version", "input_type", "fingerprint"}
+    | {"_run", "_scope", "_complete", "_compile", "_for_run"}
+)
+
+AnyStep = Step[Any, Any]
+
+
+def check_identity(name: object, version: object) -> Iterator[str]:
+    """Problems of the `name=` and `version=` of a class."""
+    if not isinstance(name, str) or not SAGA_NAME.fullmatch(name):
+        yield f"name={name!r} must be 1 to 100 letters, digits, '_', '.' or '-', for example 'shop.place_order'"
+    if isinstance(version, bool) or not isinstance(version, int) or not 1 <= version <= LARGEST_VERSION:
+        yield f"version={version!r} must be a whole number from 1; begin with version=1"
+
+
+def collect_steps(cls: type) -> dict[str, AnyStep]:
+    """Steps in declared order, those of base classes first; one of the same name replaces in place."""
+    steps: dict[str, AnyStep] = {}
+    for base in reversed(cls.__mro__):
+        steps.update({name: each for name, each in vars(base).items() if isinstance(each, Step)})
+    return steps
+
+
+def check_structure(cls: type, steps: Mapping[str, AnyStep]) -> Iterator[str]:
+    """Problems that show without resolving any annotation."""
+    if not steps:
+        yield "it has no steps; decorate at least one method with @step or @external_step"
+    yield from check_names(cls, steps)
+    for name, each in steps.items():
+        yield from _name_of(name, each)
+    pivots = [name for name, each in steps.items() if each.options.pivot]
+    if len(pivots) > 1:
+        yield f"it has {len(pivots)} pivots ({', '.join(pivots)}); one step decides, keep pivot=True there only"
+    before_pivot = True
+    for name, each in steps.items():
+        before_pivot = before_pivot and not each.options.pivot
+        yield from (_undoable(name, each) if before_pivot else _final(name, each, pivots[0]))
+
+
+def check_names(cls: type, steps: Mapping[str, AnyStep]) -> Iterator[str]:
+    """Names that hide something of the framework's or a step; abstract bases are checked for these too."""
+    known = {id(each) for each in steps.values()}
+    for name, value in vars(cls).items():
+        ours = isinstance(value, (Step, Undo)) or hasattr(value, BELONGS_TO)
+        if name in RUN_NAMES or (ours and name in CLASS_NAMES):
+            yield f"{name!r} would hide {'self' if name in RUN_NAMES else 'the class'}'s own `{name}`; rename it"
+        of = value.step if isinstance(value, Undo) else getattr(value, BELONGS_TO, None)
+        if isinstance(of, Step) and id(of) not in known:
+            yield f"step {of.label!r} is hidden by another definition of that name; give {name!r} another name"
+    for name in steps:
+        if not isinstance(getattr(cls, name), Step):
+            yield f"step {name!r} of a base class is hidden by {getattr(cls, name)!r}; rename that"
+
+
+def _name_of(name: str, each: AnyStep) -> Iterator[str]:
+    if len(each.names) > 1:
+        yield f"one step is bound to several names ({', '.join(each.names)}); keep one"
+    if not STEP_NAME.fullmatch(name):
+        yield f"step {name!r}: a step name is 1 to 64 of a-z, 0-9 and '_', no digit first; rename it"
+
+
+def _undoable(name: str, each: AnyStep) -> Iterator[str]:
+    if each.undo is None and not each.options.nothing_to_undo:
+        yield (
+            f"step {name!r} has no compensation; write one under @{name}.compensate, or say compensate=None in its "
+            f"decorator if there is nothing to undo, or pivot=True at the step from which there is no way back"
+        )
+    if each.undo is not None and each.options.nothing_to_undo:
+        yield f"step {name!r} says compensate=None and has a compensation; remove one of them"
+    if each.options.on_unknown is OnUnknown.COMPENSATE and each.undo is None:
+        yield f"step {name!r}: on_unknown=COMPENSATE needs a compensation that accepts UNKNOWN; write it or use PARK"
+
+
+def _final(name: str, each: AnyStep, pivot: str) -> Iterator[str]:
+    where = "is the pivot" if name == pivot else f"comes after the pivot {pivot!r}"
+    if each.undo is not None:
+        yield f"step {name!r} {where} and is never undone; remove its compensation or move pivot=True further down"
+    if each.options.on_unknown is OnUnknown.COMPENSATE:
+        yield f"step {name!r} {where} and is never undone; remove on_unknown=COMPENSATE"
