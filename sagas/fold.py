@@ -1,0 +1,169 @@
+"""Folding a saga log into a state: what each log entry means, and nothing else.
+
+The machine changes state only by writing entries and folding them here, so the saga row is at any
+time what its log folds to. `sagas verify` compares the two; a rebuild restores the one from the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from sagas.events import Direction, Entry, Facts, Kind
+from sagas.states import State, Status, StepState, StepStatus, Track
+
+UNTOUCHED: Final = StepState()
+
+
+def fold(entries: Iterable[Entry]) -> State:
+    """The state that a whole log leads to.
+
+    Args:
+        entries: every entry of one saga, in order of `seq`.
+
+    Raises:
+        ValueError: the log is empty, does not begin with its start, or misses an entry.
+    """
+    state = State(Status.RUNNING, -1)
+    for entry in entries:
+        if entry.seq != state.seq + 1 or (entry.seq == 0) != (entry.kind is Kind.STARTED):
+            raise ValueError(f"entry {entry.seq} ({entry.kind}) cannot follow entry {state.seq}")
+        state = evolve(state, entry)
+    if state.seq < 0:
+        raise ValueError("the log is empty")
+    return state
+
+
+def evolve(state: State, entry: Entry) -> State:
+    """The state after one more entry."""
+    return EVOLVE[entry.kind](replace(state, seq=entry.seq), entry)
+
+
+def track_of(step: StepState, direction: Direction) -> Track:
+    """How work on a step in one direction has gone so far."""
+    if direction is Direction.DO:
+        return step.do
+    return step.undo if direction is Direction.UNDO else step.settle
+
+
+def _with_step(state: State, entry: Entry, **changes: Any) -> State:
+    assert entry.step is not None
+    step = replace(state.steps.get(entry.step, UNTOUCHED), **changes)
+    return replace(state, steps={**state.steps, entry.step: step})
+
+
+def _counted(state: State, entry: Entry, **changes: Any) -> Track:
+    """The track of the entry's work with the begun bodies of this entry added."""
+    data, step = entry.data, state.steps.get(entry.step or "", UNTOUCHED)
+    track = track_of(step, data.direction or Direction.DO)
+    return replace(
+        track,
+        attempts=track.attempts + data.deliveries,
+        unknown=track.unknown or data.unknown,
+        closed=track.closed or data.closed,
+        refused=track.refused or data.refused,
+        first_begun_at=data.first_begun_at,
+        **changes,
+    )
+
+
+def _track_field(data: Facts) -> str:
+    return (data.direction or Direction.DO).value
+
+
+def _step_done(state: State, entry: Entry) -> State:
+    track = replace(_counted(state, entry), unknown=False, failures=0, asked=0)
+    return _with_step(state, entry, status=StepStatus.DONE, result=entry.seq, ended=entry.seq, do=track)
+
+
+def _step_not_done(state: State, entry: Entry) -> State:
+    track = _counted(state, entry)
+    return _with_step(
+        state, entry, status=StepStatus.NOT_DONE, ended=entry.seq, unsettled=track.unknown, do=track
+    )  # fmt: skip
+
+
+def _step_unknown(state: State, entry: Entry) -> State:
+    return _with_step(
+        state, entry, status=StepStatus.UNKNOWN, ended=entry.seq, unsettled=True, do=_counted(state, entry)
+    )  # fmt: skip
+
+
+def _failed(state: State, entry: Entry) -> State:
+    name = _track_field(entry.data)
+    failures = track_of(state.steps.get(entry.step or "", UNTOUCHED), Direction(name)).failures
+    return _with_step(state, entry, **{name: _counted(state, entry, failures=failures + 1, asked=0)})
+
+
+def _undecided(state: State, entry: Entry) -> State:
+    name = _track_field(entry.data)
+    asked = track_of(state.steps.get(entry.step or "", UNTOUCHED), Direction(name)).asked
+    return _with_step(state, entry, **{name: _counted(state, entry, asked=asked + 1)})
+
+
+def _undo_done(state: State, entry: Entry) -> State:
+    return _with_step(state, entry, status=StepStatus.UNDONE, undo=_counted(state, entry))
+
+
+def _settle_done(state: State, entry: Entry) -> State:
+    return _with_step(state, entry, unsettled=False, settle=_counted(state, entry))
+
+
+def _cancel_requested(state: State, entry: Entry) -> State:
+    return replace(state, cancel_requested=state.cancel_requested or not entry.data.ignored)
+
+
+def _parked(state: State, entry: Entry) -> State:
+    state = _with_step(state, entry, **{_track_field(entry.data): _counted(state, entry)})
+    return replace(state, status=Status.PARKED, parked_from=state.status, error=entry.data.reason)
+
+
+def _retried(state: State, entry: Entry) -> State:
+    """Resume a parked saga: a new budget for the work that parked. What is unknown stays unknown."""
+    if entry.data.ignored:
+        return state
+    name = _track_field(entry.data)
+    track = track_of(state.steps.get(entry.step or "", UNTOUCHED), Direction(name))
+    fresh = replace(track, budget=track.attempts, failures=0, asked=0, closed=False)
+    assert state.parked_from is not None
+    resumed = replace(state, status=state.parked_from, parked_from=None, error="")
+    return _with_step(resumed, entry, **{name: fresh})
+
+
+def _turned(state: State, entry: Entry) -> State:
+    return replace(state, status=Status.COMPENSATING, error=entry.data.reason)
+
+
+def _aborted(state: State, entry: Entry) -> State:
+    return replace(state, status=Status.ABORTED, parked_from=None, error=entry.data.reason)
+
+
+def _becomes(status: Status) -> Callable[[State, Entry], State]:
+    return lambda state, entry: replace(state, status=status)
+
+
+EVOLVE: Final[dict[Kind, Callable[[State, Entry], State]]] = {
+    Kind.STARTED: _becomes(Status.RUNNING),
+    Kind.STEP_DONE: _step_done,
+    Kind.STEP_FAILED: _failed,
+    Kind.STEP_UNDECIDED: _undecided,
+    Kind.STEP_NOT_DONE: _step_not_done,
+    Kind.STEP_UNKNOWN: _step_unknown,
+    Kind.UNDO_DONE: _undo_done,
+    Kind.UNDO_FAILED: _failed,
+    Kind.UNDO_UNDECIDED: _undecided,
+    Kind.SETTLE_DONE: _settle_done,
+    Kind.SETTLE_FAILED: _failed,
+    Kind.SETTLE_UNDECIDED: _undecided,
+    Kind.CANCEL_REQUESTED: _cancel_requested,
+    Kind.RETRIED: _retried,
+    Kind.COMPENSATING: _turned,
+    Kind.SETTLING: _becomes(Status.SETTLING),
+    Kind.PARKED: _parked,
+    Kind.COMPLETED: _becomes(Status.COMPLETED),
+    Kind.COMPENSATED: _becomes(Status.COMPENSATED),
+    Kind.CANCELLED: _becomes(Status.CANCELLED),
+    Kind.ABORTED: _aborted,
+}

@@ -1,0 +1,66 @@
+"""Where a saga and its steps stand: plain values. Their meaning is in `sagas.machine`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class StepStatus(StrEnum):
+    """Where a step stands."""
+
+    PENDING = "pending"
+    DONE = "done"
+    NOT_DONE = "not_done"  # did not happen and will not be tried again
+    UNKNOWN = "unknown"  # given up without knowing
+    UNDONE = "undone"
+
+
+class Status(StrEnum):
+    """Where a saga stands."""
+
+    RUNNING = "running"
+    COMPENSATING = "compensating"
+    SETTLING = "settling"
+    PARKED = "parked"
+    COMPLETED = "completed"
+    COMPENSATED = "compensated"
+    CANCELLED = "cancelled"
+    ABORTED = "aborted"
+
+
+class Track(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How work on a step in one direction has gone so far."""
+
+    attempts: int = 0  # bodies begun
+    budget: int = 0  # `attempts` when the present budget was opened by an operator
+    failures: int = 0  # answers that were failures, in the present budget
+    asked: int = 0  # times in a row that `resolve` could not say
+    unknown: bool = False  # the outcome of some attempt is unknown: stored, never derived
+    closed: bool = False  # no further body may begin in the present budget
+    refused: bool = False  # the step refused although an earlier attempt is unknown
+    first_begun_at: float | None = None  # epoch seconds
+
+
+class StepState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One step of one saga."""
+
+    status: StepStatus = StepStatus.PENDING
+    result: int | None = None  # seq of the entry that holds its result
+    ended: int = 0  # seq of the entry that ended it going forward: the order of undoing
+    unsettled: bool = False  # undone without knowing whether it had happened
+    do: Track = Track()
+    undo: Track = Track()
+    settle: Track = Track()
+
+
+class State(msgspec.Struct, frozen=True):
+    """One saga between two events: what the saga row holds, and what folding its log gives."""
+
+    status: Status
+    seq: int  # of the last log entry
+    steps: dict[str, StepState] = {}
+    cancel_requested: bool = False
+    parked_from: Status | None = None
+    error: str = ""  # why it parked or turned back

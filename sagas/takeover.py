@@ -1,0 +1,135 @@
+"""What a begun delivery is to do: run the body, ask `resolve` first, or neither.
+
+The order of asking is the claim protocol's: what the dedupe table remembers, then `resolve`, then
+another attempt under the same key while the limits allow, and without an answer an event that the
+machine decides about. Pure; the worker carries out what `assess` returns.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+from msgspec import Raw
+
+from sagas.events import Attempt, Direction, Lost, NotDone, Source, Succeeded, Withdrawn, Work
+from sagas.machine import ever_unknown, frontier, may_begin, may_leave_unknown, step_of, stopping, undo_of
+from sagas.plan import Plan
+from sagas.retry import Retry
+from sagas.states import State, StepState, StepStatus, Track
+
+
+class Ask(NamedTuple):
+    """Call `resolve` (of the compensation, when undoing) before anything else."""
+
+
+class Argument(Enum):
+    """What a compensation is called with."""
+
+    RESULT = "result"  # the stored result of the step
+    UNKNOWN = "unknown"
+
+
+class Run(NamedTuple):
+    """Run the body, or the compensation with `argument`, under the key of this `generation`."""
+
+    argument: Argument | Raw | None = None
+    generation: int = 0
+
+
+class Misplaced(NamedTuple):
+    """The row does not stand for the work that is next: put it where it belongs."""
+
+
+Action = Run | Ask | Misplaced | Succeeded | NotDone | Lost | Withdrawn
+
+
+class Memory(NamedTuple):
+    """What the dedupe table says about an effect: `closed`, or a `response`, or both."""
+
+    closed: bool = False
+    response: Raw | None = None
+
+
+NOTHING: Final = Memory()
+
+
+def assess(
+    plan: Plan, state: State, a: Attempt, *, memory: Memory = NOTHING, not_done: bool = False
+) -> Action:  # fmt: skip
+    """What to do with a begun delivery: run, ask, or an event that is already decided.
+
+    Args:
+        plan: the definition the saga was started with.
+        state: the saga as it stands.
+        a: the delivery.
+        memory: what the dedupe table remembers about the effect at stake (when settling: about the step itself).
+        not_done: `resolve` was asked in this delivery and said `NOT_DONE`.
+    """
+    if Work(a.step, a.direction) not in frontier(plan, state):
+        return Misplaced()
+    return _ASSESS[a.direction](plan, state, a, memory, not_done)
+
+
+def _assess_do(plan: Plan, state: State, a: Attempt, memory: Memory, not_done: bool) -> Action:
+    planned, track = plan.by_name[a.step], step_of(state, a.step).do
+    crashed = a.lost >= planned.max_deliveries
+    if memory.response is not None:
+        return Succeeded(a, memory.response, Source.DEDUPE)
+    if memory.closed:
+        return Lost(a, crashed=True)
+    if not ever_unknown(planned.external, track, a):
+        if stopping(plan, state, a.step):
+            return Withdrawn(a)
+        return Lost(a, crashed=True) if crashed else Run()
+    if crashed:
+        return Lost(a, crashed=True)
+    turning = stopping(plan, state, a.step) and not planned.pivot  # a pivot in doubt has to go on
+    again = may_begin(planned, planned.retry.max_attempts, track, a)
+    if not_done:
+        return Run() if again and not turning else NotDone(a)
+    if planned.has_resolve and _may_ask(planned.retry, track, a):
+        return Ask()
+    return Run() if again and not (turning and may_leave_unknown(planned)) else Lost(a)
+
+
+def _assess_undo(plan: Plan, state: State, a: Attempt, memory: Memory, not_done: bool) -> Action:
+    planned, step = plan.by_name[a.step], step_of(state, a.step)
+    undo, track = undo_of(planned), step.undo
+    if memory.response is not None:
+        return Succeeded(a, memory.response, Source.DEDUPE)
+    if a.lost >= planned.max_deliveries:
+        return Lost(a, crashed=True)
+    again = may_begin(planned, undo.retry.max_attempts, track, a)
+    if not_done:
+        return Run(_undo_argument(step)) if again else NotDone(a)
+    if undo.has_resolve and ever_unknown(undo.external, track, a) and _may_ask(undo.retry, track, a):
+        return Ask()
+    return Run(_undo_argument(step)) if again else Lost(a)
+
+
+def _assess_settle(plan: Plan, state: State, a: Attempt, memory: Memory, not_done: bool) -> Action:
+    planned, track = plan.by_name[a.step], step_of(state, a.step).settle
+    undo = undo_of(planned)
+    if a.lost >= planned.max_deliveries:
+        return Lost(a, crashed=True)
+    again = may_begin(planned, undo.retry.max_attempts, track, a)
+    if memory.response is not None:
+        return Run(memory.response, generation=1) if again else Lost(a)
+    if not_done:
+        return NotDone(a)
+    if planned.has_resolve:
+        return Ask() if _may_ask(planned.retry, track, a) else Lost(a)
+    return Run(Argument.UNKNOWN, generation=1) if again else Lost(a)
+
+
+_ASSESS: Final = {Direction.DO: _assess_do, Direction.UNDO: _assess_undo, Direction.SETTLE: _assess_settle}
+
+
+def _may_ask(retry: Retry, track: Track, a: Attempt) -> bool:
+    """Each attempt whose worker died is asked about, whatever was said about earlier ones."""
+    return track.asked < retry.max_attempts or a.lost > 0
+
+
+def _undo_argument(step: StepState) -> Argument:
+    return Argument.RESULT if step.status is StepStatus.DONE else Argument.UNKNOWN
