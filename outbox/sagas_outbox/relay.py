@@ -1,0 +1,228 @@
+"""The relay: finds what is due in the outbox and publishes it.
+
+Any number of relays may run: a claim skips what another one has locked. A row is claimed, then published;
+a relay that dies in between costs the publish window, after which the row is due again. Nothing is ever
+lost with the broker: a row that nobody begins is published again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+from uuid import uuid4
+
+import psycopg
+
+from sagas_outbox import claims
+from sagas_outbox.claims import PUBLISH_DOUBLINGS, Claimed, Connection, Held
+from sagas_outbox.flight import Flight
+from sagas_outbox.link import Link
+from sagas_outbox.packing import pack
+from sagas_outbox.points import Point, reached
+from sagas_outbox.scan import Marks
+from sagas_outbox.wake import THROTTLE, Ear
+
+log = logging.getLogger("sagas.relay")
+
+LONGEST_BACKOFF = 10.0  # seconds between tries while the broker is down
+PACES_EVERY = 1.0  # seconds between two looks at how long bodies take
+FLIGHT_CHECK = 0.05  # seconds between looks at a full window
+
+Subject = tuple[str, str, str]  # saga name, step, direction
+
+
+class Publisher(Protocol):
+    """Hands messages to a broker."""
+
+    def publish(self, queue: str, rows: Sequence[Held]) -> None:
+        """Publish one message about some rows. Bounded in time.
+
+        Raises:
+            Exception: any; the broker did not take the message, or nobody knows.
+        """
+
+    def reset(self) -> None:
+        """Drop connections after a failure."""
+
+
+class RelaySettings(Protocol):
+    """The settings a relay goes by, in seconds and rows; see `sagas.settings.Settings`."""
+
+    @property
+    def poll(self) -> float: ...
+    @property
+    def publish_window(self) -> float: ...
+    @property
+    def heartbeat(self) -> float: ...
+    @property
+    def in_flight(self) -> int: ...
+    @property
+    def message_rows(self) -> int: ...
+    @property
+    def message_work(self) -> float: ...
+    @property
+    def wake(self) -> bool: ...
+
+
+class Relay:
+    """One relay of one store.
+
+    Args:
+        connect: opens a new autocommit connection.
+        publisher: where messages go.
+        settings: its numbers.
+        queues: the queues to serve; empty: all.
+        paces: reads how long bodies take, in seconds, by saga name, step and direction.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Connection],
+        publisher: Publisher,
+        settings: RelaySettings,
+        *,
+        queues: Collection[str] = (),
+        paces: Callable[[Connection], Mapping[Subject, float]],
+    ) -> None:
+        self.holder = f"relay:{uuid4().hex}"
+        self.settings, self.queues = settings, frozenset(queues)
+        self._connect, self._publisher, self._read_paces = connect, publisher, paces
+        self._link = Link(connect)
+        self._marks = Marks()
+        self._flights: dict[str, Flight] = {}
+        self._paces: Mapping[Subject, float] = {}
+        self._paces_at = 0.0
+        self._failures = 0  # of the broker, in a row
+        self._healthy_since = 0.0
+        self._stir, self._draining = threading.Event(), threading.Event()
+
+    def stop(self, *_: Any) -> None:
+        """Claim nothing more and end. Fit to be a signal handler."""
+        self._draining.set()
+        self._stir.set()
+
+    def run(self) -> None:
+        """Publish until `stop` is called."""
+        ear = Ear(self._connect, self._stir.set)
+        if self.settings.wake:
+            ear.start()
+        found_before = False
+        try:
+            while not self._draining.is_set():
+                self._stir.clear()
+                found = self.run_once()
+                if not found:
+                    self._stir.wait(self._pause(found_before))
+                found_before = found > 0
+        finally:
+            if self.settings.wake:
+                ear.stop()
+            self._link.close()
+
+    def run_once(self) -> int:
+        """One pass: claim what is due and publish it; returns how many rows were published."""
+        try:
+            with self._link.use() as connection:
+                claimed = self._claim(connection)
+                if not claimed:
+                    return 0
+                reached(Point.AFTER_CLAIM, str(len(claimed)))
+                left = self._publish(claimed)
+                if left:
+                    self._release(connection, left)
+                return len(claimed) - len(left)
+        except psycopg.Error as problem:
+            log.warning("cannot reach Postgres, trying again in %s s: %s", self.settings.poll, problem)
+            # Leases may have run out only because nobody could renew them: give their owners time.
+            self._healthy_since = time.monotonic() + self.settings.poll + self.settings.heartbeat
+            return 0
+
+    def _pause(self, found_before: bool) -> float:
+        if self._failures:
+            return min(LONGEST_BACKOFF, self.settings.poll * 2.0 ** min(self._failures - 1, 10))
+        if found_before:
+            return 2 * THROTTLE  # a hint may have been swallowed
+        if any(flight.expires for flight in self._flights.values()):
+            return min(self.settings.poll, FLIGHT_CHECK)
+        return self.settings.poll
+
+    def _claim(self, connection: Connection) -> list[Claimed]:
+        if time.monotonic() - self._paces_at >= PACES_EVERY:
+            self._paces, self._paces_at = self._read_paces(connection), time.monotonic()
+        if self._marks.full_scan_due():
+            began = time.monotonic()
+            found = claims.queues(connection, now=None)
+            self._marks.full_scan_done(
+                {queue: due_at for queue, (_, due_at) in found.items()}, time.monotonic() - began
+            )  # fmt: skip
+        self._look(connection)
+        served = [queue for queue in {*self._marks.marks, *self.queues} if not self.queues or queue in self.queues]
+        rooms = self._marks.rooms((queue, self._room(queue)) for queue in sorted(served))
+        if not rooms:
+            return []
+        healthy = time.monotonic() >= self._healthy_since
+        return claims.claim(
+            connection, rooms, holder=self.holder, window=self.settings.publish_window, begun=healthy, now=None
+        )  # fmt: skip
+
+    def _flight(self, queue: str) -> Flight:
+        if queue not in self._flights:
+            self._flights[queue] = Flight(self.settings.in_flight, self.settings.publish_window)
+        return self._flights[queue]
+
+    def _room(self, queue: str) -> int:
+        return min(self._flight(queue).room(), 1 if self._failures else self.settings.in_flight)
+
+    def _look(self, connection: Connection) -> None:
+        ids = [id for flight in self._flights.values() for id in flight.expires]
+        if ids:
+            unbegun = claims.unbegun(connection, ids, holder=self.holder)
+            for flight in self._flights.values():
+                flight.look(unbegun)
+
+    def _publish(self, claimed: Sequence[Claimed]) -> list[Claimed]:
+        """Publish message after message; returns the rows that were not published."""
+        messages = self._messages(claimed)
+        for position, (queue, rows) in enumerate(messages):
+            if self._draining.is_set():
+                return [row for _, left in messages[position:] for row in left]
+            try:
+                self._publisher.publish(queue, [(row.id, row.token) for row in rows])
+            except Exception as problem:
+                self._failures += 1
+                log.warning(
+                    "the broker did not take a message for queue %r (failure %d in a row); its rows stay due: %r",
+                    queue, self._failures, problem,
+                )  # fmt: skip
+                self._publisher.reset()
+                return [row for _, left in messages[position:] for row in left]
+            self._failures = 0
+            self._flight(queue).add(rows, PUBLISH_DOUBLINGS)
+            reached(Point.AFTER_PUBLISH, queue)
+        return []
+
+    def _release(self, connection: Connection, rows: Iterable[Claimed]) -> None:
+        held = [(row.id, row.token) for row in rows]
+        delay = 0.0 if self._draining.is_set() else self.settings.poll
+        claims.release(connection, held, holder=self.holder, delay=delay, now=None)
+
+    def _messages(self, claimed: Sequence[Claimed]) -> list[tuple[str, list[Claimed]]]:
+        by_queue: dict[str, list[Claimed]] = {}
+        for row in claimed:
+            by_queue.setdefault(row.queue, []).append(row)
+        return [
+            (queue, rows)
+            for queue, all_rows in by_queue.items()
+            for rows in pack(
+                all_rows, work=self._work, alone=lambda row: row.deliveries > 0,
+                target=self.settings.message_work, most=self.settings.message_rows,
+            )
+        ]  # fmt: skip
+
+    def _work(self, row: Claimed) -> float | None:
+        if row.step is None or row.name is None or row.direction is None:
+            return 0.0
+        return self._paces.get((row.name, row.step, row.direction))

@@ -1,0 +1,14 @@
+-- Give rows back that were begun and whose body never started: only this delivery is taken off the count.
+update sagas_outbox o
+set holder = null,
+    token = o.token + 1,
+    deliveries = greatest(o.deliveries - 1, 0),
+    due_at = coalesce(%(now)s::timestamptz, clock_timestamp()) + make_interval(secs => %(delay)s::float8)
+from (
+    select c.id from sagas_outbox c
+    join unnest(%(ids)b::bigint[], %(tokens)b::bigint[]) as h (id, token) on h.id = c.id and h.token = c.token
+    order by c.id
+    for update of c skip locked
+) mine
+where o.id = mine.id
+returning o.id

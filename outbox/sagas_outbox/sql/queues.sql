@@ -1,0 +1,10 @@
+-- The queues that have rows, each found by one index probe (a loose index scan), and when their oldest is due.
+with recursive found as (
+    (select o.queue, o.due_at from sagas_outbox o order by o.queue, o.due_at limit 1)
+    union all
+    select n.queue, n.due_at from found f cross join lateral (
+        select o.queue, o.due_at from sagas_outbox o where o.queue > f.queue order by o.queue, o.due_at limit 1) n
+)
+select f.queue, extract(epoch from f.due_at - coalesce(%(now)s::timestamptz, clock_timestamp()))::float8 as due_in,
+    f.due_at
+from found f

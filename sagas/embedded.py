@@ -1,0 +1,194 @@
+"""The embedded worker: claims and runs in one process, without a broker.
+
+One thread claims and begins rows in batches and deals them out; a fixed number of threads run bodies. The
+guarantees are those of relay and Celery: the same begin, run, decide and record.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psycopg
+
+from sagas.pace import Pace
+from sagas.ports import Store
+from sagas.store.rows import Delivery
+from sagas.worker import Worker
+from sagas_outbox import claims
+from sagas_outbox.claims import Held
+from sagas_outbox.link import Link
+from sagas_outbox.packing import pack
+from sagas_outbox.scan import Marks
+from sagas_outbox.wake import THROTTLE, Ear
+
+log = logging.getLogger("sagas.worker")
+
+ALL = "*"
+
+
+class Embedded:
+    """Runs sagas in this process until it is told to stop.
+
+    Args:
+        store: where the sagas are.
+        queues: the queues to serve; empty: all.
+        concurrency: bodies that may run at the same time.
+    """
+
+    def __init__(self, store: Store, *, queues: Collection[str] = (), concurrency: int = 8) -> None:
+        self.store, self.settings, self.queues = store, store.settings, frozenset(queues)
+        self.concurrency = concurrency
+        self.pace = Pace()
+        self._draining = threading.Event()
+        self.worker = Worker(
+            store, end_process=end_process, ends_overruns=False, goes_on=self._goes_on,
+            draining=self._draining.is_set, pace=self.pace,
+        )  # fmt: skip
+        self._link = Link(store.connect)
+        self._marks = Marks()
+        self._stir = threading.Event()
+        self._busy = 0
+        self._lock = threading.Lock()
+        self._healthy_since = time.monotonic()
+
+    def stop(self, *_: Any) -> None:
+        """Begin nothing more; what runs is finished and recorded. Fit to be a signal handler."""
+        self._draining.set()
+        self._stir.set()
+
+    def run(self, *, until_idle: bool = False) -> None:
+        """Work until `stop` is called.
+
+        Args:
+            until_idle: also end as soon as nothing is due and nothing runs.
+        """
+        self.worker.start()
+        ear = Ear(self.store.connect, self._stir.set)
+        if self.settings.wake:
+            ear.start()
+        try:
+            with ThreadPoolExecutor(self.concurrency, thread_name_prefix="sagas-body") as pool:
+                self._loop(pool, until_idle)
+        finally:
+            if self.settings.wake:
+                ear.stop()
+            self.worker.stop()
+            self._link.close()
+
+    def _loop(self, pool: ThreadPoolExecutor, until_idle: bool) -> None:
+        found_before = False
+        while not self._draining.is_set():
+            self._stir.clear()
+            free = self.concurrency - self._busy
+            jobs = self._claim(free) if free > 0 else []
+            for job, since in jobs:
+                with self._lock:
+                    self._busy += 1
+                pool.submit(self._run, job, since)
+            if until_idle and not jobs and self._idle():
+                return
+            if not jobs:
+                self._stir.wait(2 * THROTTLE if found_before else self.settings.poll)
+            found_before = bool(jobs)
+
+    def _idle(self) -> bool:
+        """Nothing runs, and a look from the very beginning finds nothing due."""
+        if self._busy:
+            return False
+        with self._link.use() as connection:
+            oldest = claims.queues(connection, now=None)
+        return all(due_in > 0 for queue, (due_in, _) in oldest.items() if self._serves(queue))
+
+    def _claim(self, free: int) -> list[tuple[list[Delivery], float]]:
+        """Begin what is due for the threads that are free."""
+        since = time.monotonic()
+        try:
+            with self._link.use() as connection:
+                self._scan(connection)
+                self.pace.save_if_due(connection)
+                begun: list[Delivery] = []
+                for held in self._due(connection, free):
+                    begun += held
+        except psycopg.Error as problem:
+            log.warning("cannot claim, trying again in %s s: %s", self.settings.poll, problem)
+            self._healthy_since = time.monotonic() + self.settings.heartbeat
+            self._draining.wait(self.settings.poll)
+            return []
+        return [(job, since) for job in self._deal(begun)]
+
+    def _scan(self, connection: claims.Connection) -> None:
+        if self._marks.full_scan_due():
+            began = time.monotonic()
+            found = claims.queues(connection, now=None)
+            self._marks.full_scan_done(
+                {queue: due_at for queue, (_, due_at) in found.items()}, time.monotonic() - began
+            )  # fmt: skip
+
+    def _due(self, connection: claims.Connection, free: int) -> list[list[Delivery]]:
+        """Lock and begin due rows. A row that was begun before travels alone: it may kill its worker again."""
+        served = [queue for queue in self._known_queues() if self._serves(queue)]
+        rooms = self._marks.rooms((queue, self._rows(free)) for queue in served)
+        if not rooms:
+            return []
+        healthy = time.monotonic() >= self._healthy_since
+        with connection.transaction():
+            due = claims.lock_due(connection, rooms, begun=healthy, now=None)
+            fresh: list[Held] = [held for held, deliveries in due if not deliveries]
+            again: list[Held] = [held for held, deliveries in due if deliveries][:free]
+            found = [self.worker.begin(connection, fresh, published=False)] if fresh else []
+            return found + [self.worker.begin(connection, [held], published=False) for held in again]
+
+    def _known_queues(self) -> list[str]:
+        return sorted(set(self._marks.marks) | self.queues)
+
+    def _rows(self, free: int) -> int:
+        """Rows that keep the free threads busy for about one message's work each."""
+        means = self.pace.known().values()
+        if not means:
+            return free
+        typical = max(sum(means) / len(means), 1e-6)
+        each = max(1, min(self.settings.message_rows, int(self.settings.message_work / typical)))
+        return free * each
+
+    def _deal(self, begun: list[Delivery]) -> list[list[Delivery]]:
+        return pack(
+            begun, work=self._work, alone=lambda each: each.attempt is not None and each.attempt.lost > 0,
+            target=self.settings.message_work, most=self.settings.message_rows,
+        )  # fmt: skip
+
+    def _work(self, delivery: Delivery) -> float | None:
+        if delivery.attempt is None:
+            return 0.0
+        return self.pace.known().get((delivery.name, delivery.attempt.step, delivery.attempt.direction.value))
+
+    def _run(self, job: list[Delivery], since: float) -> None:
+        try:
+            self.worker.run(job, since=since)
+        except Exception:
+            log.exception("a batch of %d rows ended with an error; their leases run out", len(job))
+        finally:
+            with self._lock:
+                self._busy -= 1
+            self._stir.set()
+
+    def _serves(self, queue: str) -> bool:
+        return not self.queues or queue in self.queues
+
+    def _goes_on(self, _: str, queue: str) -> bool:
+        return self._serves(queue) and not self._draining.is_set()
+
+
+def end_process(reason: str) -> None:
+    """End this process at once: its leases are about to pass to others."""
+    log.critical("ending this process: %s", reason)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os.kill(os.getpid(), signal.SIGKILL)

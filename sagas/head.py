@@ -1,0 +1,30 @@
+"""Entry 0 of a saga log: what the saga is and what it was given. With it the log alone is enough."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Head(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What `start()` writes; the input is the only copy there is."""
+
+    name: str
+    version: int
+    key: str
+    input: msgspec.Raw
+    run: int = 1
+    subject_type: str | None = None
+    subject_id: str | None = None
+    headers: dict[str, str] = {}
+
+
+_reader = msgspec.json.Decoder(Head)
+
+
+def read_head(raw: bytes | msgspec.Raw) -> Head:
+    """Entry 0's account of the saga.
+
+    Raises:
+        msgspec.MsgspecError: it cannot be read.
+    """
+    return _reader.decode(raw)

@@ -1,0 +1,204 @@
+"""Leases kept alive while bodies run, and bodies ended that may not go on.
+
+One thread per process with a connection of its own, started after the fork. It goes on renewing for as
+long as a body runs, also past the step's timeout. It gives back rows that wait behind a body which takes
+too long, and ends the process when a body outlives its timeout and grace, or when the leases cannot be
+renewed in time: then somebody else may take over, and two bodies must not act at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import psycopg
+
+from sagas.settings import Settings
+from sagas.store.rows import Delivery
+from sagas_outbox import claims
+from sagas_outbox.claims import Held
+from sagas_outbox.link import Link
+
+log = logging.getLogger("sagas.worker")
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """The rows one thread works through. `waiting` is shared with the heart: take under its lock."""
+
+    waiting: deque[Delivery] = field(default_factory=deque)
+    running: Delivery | None = None
+    since: float = field(default_factory=time.monotonic)  # when the running body began, or the job was made
+    timeout: float = 0.0
+    warned: bool = False
+
+
+class Heart:
+    """Keeps the leases of one process.
+
+    Args:
+        link: a connection of its own.
+        holder: this worker's name.
+        settings: lease, heartbeat and the like.
+        end_process: ends this process at once.
+        ends_overruns: whether a body past its timeout and grace is reason enough; in threads it is only reported.
+        draining: whether the process is shutting down.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        *,
+        holder: str,
+        settings: Settings,
+        end_process: Callable[[str], None],
+        ends_overruns: bool,
+        draining: Callable[[], bool],
+    ) -> None:
+        self._link, self._holder, self._settings = link, holder, settings
+        self._end_process, self._ends_overruns, self._draining = end_process, ends_overruns, draining
+        self._lock = threading.Lock()
+        self._held: dict[Held, float] = {}  # -> this process's time before the lease was last confirmed
+        self._lost: set[Held] = set()
+        self._jobs: set[Job] = set()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._beaten_at = time.monotonic()
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread = threading.Thread(target=self._run, name="sagas-heart", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the thread and close its connection."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout=self._settings.heartbeat)
+        self._link.close()
+
+    def open_job(self, deliveries: list[Delivery], *, since: float) -> Job:
+        """Hold the leases of what was just begun; `since`: this process's time before it was."""
+        job = Job(deque(deliveries))
+        with self._lock:
+            self._jobs.add(job)
+            for delivery in deliveries:
+                self._held[delivery.held] = since
+        return job
+
+    def take(self, job: Job) -> Delivery | None:
+        """The next waiting row of a job; None when there is none left."""
+        with self._lock:
+            return job.waiting.popleft() if job.waiting else None
+
+    def begin_body(self, job: Job, delivery: Delivery, timeout: float) -> None:
+        """A body begins, and may take `timeout` seconds."""
+        with self._lock:
+            job.running, job.since, job.timeout, job.warned = delivery, time.monotonic(), timeout, False
+
+    def end_body(self, job: Job) -> None:
+        """The body of the job has ended."""
+        with self._lock:
+            job.running, job.since = None, time.monotonic()
+
+    def go_on(self, job: Job, deliveries: list[Delivery], *, since: float) -> None:
+        """Rows that were renewed in the commit that recorded the step before."""
+        with self._lock:
+            job.waiting.extend(deliveries)
+            for delivery in deliveries:
+                self._held[delivery.held] = since
+
+    def release(self, held: list[Held]) -> None:
+        """What was recorded or given back needs no renewing."""
+        with self._lock:
+            for each in held:
+                self._held.pop(each, None)
+                self._lost.discard(each)
+
+    def close_job(self, job: Job) -> None:
+        """The job is over, however it ended."""
+        with self._lock:
+            self._jobs.discard(job)
+            job.running = None
+
+    def alive(self, delivery: Delivery) -> bool:
+        """Whether the lease of a row is still ours, as far as is known."""
+        with self._lock:
+            return delivery.held not in self._lost
+
+    # --- the thread ---
+
+    def _run(self) -> None:
+        tick = min(self._settings.heartbeat, self._settings.hand_back_after, self._settings.grace) / 2
+        while not self._stop.wait(tick):
+            try:
+                self._check_jobs()
+                if time.monotonic() - self._beaten_at >= self._settings.heartbeat - tick / 2:
+                    self._beat()
+            except psycopg.Error as problem:
+                log.warning("heartbeat failed, leases are at risk: %s", problem)
+            self._check_leases(2 * tick)
+
+    def _beat(self) -> None:
+        began = time.monotonic()
+        with self._lock:
+            held = list(self._held)
+        if held:
+            with self._link.use() as connection:
+                alive = claims.heartbeat(
+                    connection, held, holder=self._holder, lease=self._settings.lease, now=None
+                )  # fmt: skip
+            with self._lock:
+                for each in held:
+                    if each not in self._held:
+                        continue  # recorded meanwhile
+                    if each[0] in alive:
+                        self._held[each] = began
+                    else:
+                        self._lost.add(each)
+                        del self._held[each]
+        self._beaten_at = began
+
+    def _check_jobs(self) -> None:
+        now = time.monotonic()
+        for job in list(self._jobs):
+            running = job.running
+            if job.waiting and (now - job.since > self._settings.hand_back_after or self._draining()):
+                self._hand_back(job)
+            if running is not None and job.timeout and now - job.since > job.timeout + self._settings.grace:
+                self._overrun(job, running)
+
+    def _hand_back(self, job: Job) -> None:
+        with self._lock:
+            rows = [delivery.held for delivery in job.waiting]
+            job.waiting.clear()
+        with self._link.use() as connection:
+            claims.hand_back(connection, rows, now=None)
+        self.release(rows)
+
+    def _overrun(self, job: Job, running: Delivery) -> None:
+        if self._ends_overruns:
+            self._end_process(f"{running.label}: the body outlived its timeout of {job.timeout} s and the grace")
+        elif not job.warned:
+            job.warned = True
+            log.error(
+                "overrun: %s: the body outlived its timeout of %s s and cannot be ended in a thread; its lease is kept",
+                running.label, job.timeout,
+            )  # fmt: skip
+
+    def _check_leases(self, margin: float) -> None:
+        """End the bodies of this process before a lease does that could not be renewed."""
+        now = time.monotonic()
+        with self._lock:
+            running = [job.running for job in self._jobs if job.running is not None]
+            at_risk = [
+                delivery
+                for delivery in running
+                if now > self._held.get(delivery.held, now) + self._settings.lease - margin
+            ]
+        if at_risk:
+            self._end_process(f"{at_risk[0].label}: the lease could not be renewed, another worker is about to act")

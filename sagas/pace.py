@@ -1,0 +1,48 @@
+"""How long bodies take: measured by workers, read by whoever sizes messages."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+
+from sagas.store import rows
+from sagas.store.rows import Connection
+
+Subject = tuple[str, str, str]  # saga name, step, direction
+SAVE_EVERY = 1.0  # seconds
+WEIGHT = 0.2  # of one new measurement
+UNMEASURED = float("inf")
+
+
+class Pace:
+    """Running means of body times, in seconds. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._means: dict[Subject, float] = {}
+        self._unsaved: dict[Subject, float] = {}
+        self._saved_at = 0.0
+
+    def note(self, subject: Subject, seconds: float) -> None:
+        """Take one measurement in."""
+        with self._lock:
+            before = self._means.get(subject, seconds)
+            self._means[subject] = self._unsaved[subject] = before + WEIGHT * (seconds - before)
+
+    def mean(self, subject: Subject) -> float:
+        """Seconds a body takes; infinite when nobody has measured one."""
+        return self._means.get(subject, UNMEASURED)
+
+    def known(self) -> Mapping[Subject, float]:
+        """The means so far."""
+        return self._means
+
+    def save_if_due(self, connection: Connection) -> None:
+        """Write what changed to the database, about once a second."""
+        now = time.monotonic()
+        with self._lock:
+            if not self._unsaved or now - self._saved_at < SAVE_EVERY:
+                return
+            unsaved, self._unsaved, self._saved_at = self._unsaved, {}, now
+        rows.save_paces(connection, unsaved)

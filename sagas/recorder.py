@@ -1,0 +1,258 @@
+"""Recording: decide about what happened and write it, exactly once.
+
+A decision that loses its compare-and-set (a cancel came in between) is made again from fresh state. After
+a lost acknowledgement the log says what was written. Results that arrive together are written together:
+whoever comes while a statement is under way has its results taken along by the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import psycopg
+from msgspec.structs import replace as replace_struct
+
+from sagas import machine
+from sagas.definition import Saga
+from sagas.events import Attempt, Decision, Direction, Event, Succeeded
+from sagas.keys import idempotency_key
+from sagas.points import Point, reached
+from sagas.store import rows
+from sagas.store.rows import Connection, Delivery, Recording
+from sagas.takeover import NOTHING, Misplaced
+from sagas_outbox.link import Link
+
+log = logging.getLogger("sagas.worker")
+
+ROUNDS = 40  # tries to record one decision before its lease is left to run out
+PAUSE = 0.01  # seconds between tries, growing with each
+LONGEST_PAUSE = 0.25
+
+Happened = tuple[Delivery, Event | Misplaced]
+FindPlan = Callable[[Delivery], type[Saga[Any]]]
+
+
+@dataclass(slots=True)
+class _Ticket:
+    happened: list[Happened]
+    done: threading.Event = field(default_factory=threading.Event)
+    continued: list[Delivery] = field(default_factory=list)
+    error: BaseException | None = None
+
+
+class Recorder:
+    """Writes what happened for all bodies of one process.
+
+    Args:
+        link: a connection of its own.
+        find: the saga class of a delivery.
+        holder: this worker's name.
+        lease: seconds.
+        goes_on: whether this worker may continue from one queue with work in another.
+    """
+
+    def __init__(
+        self, link: Link, find: FindPlan, *, holder: str, lease: float, goes_on: Callable[[str, str], bool]
+    ) -> None:
+        self._link, self._find, self._holder, self._lease, self._goes_on = link, find, holder, lease, goes_on
+        self._lock = threading.Lock()
+        self._waiting: list[_Ticket] = []
+        self._busy = False
+
+    def record(self, happened: Sequence[Happened]) -> list[Delivery]:
+        """Write what happened; returns the deliveries that this worker goes on with.
+
+        Raises:
+            psycopg.Error: it could not be written; the leases run out and others take over.
+        """
+        if not happened:
+            return []
+        ticket = _Ticket(list(happened))
+        with self._lock:
+            self._waiting.append(ticket)
+            leads, self._busy = not self._busy, True
+        if leads:
+            self._lead()
+        ticket.done.wait()
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket.continued
+
+    def _lead(self) -> None:
+        """Write for everybody who waits until nobody does."""
+        while True:
+            with self._lock:
+                tickets, self._waiting = self._waiting, []
+                if not tickets:
+                    self._busy = False
+                    return
+            owner = {delivery.id: ticket for ticket in tickets for delivery, _ in ticket.happened}
+            try:
+                for delivery in self._write([each for ticket in tickets for each in ticket.happened]):
+                    owner[delivery.id].continued.append(delivery)
+            except BaseException as problem:
+                for ticket in tickets:
+                    ticket.error = problem
+            finally:
+                for ticket in tickets:
+                    ticket.done.set()
+
+    def _write(self, happened: list[Happened]) -> list[Delivery]:
+        reached(Point.BEFORE_RECORD, labels(happened))
+        session = _Session(self, happened)
+        for attempt in range(ROUNDS):
+            try:
+                with self._link.use() as connection:
+                    if session.unsure:
+                        session.look_in_log(connection)
+                    session.turn(connection)
+            except psycopg.OperationalError as problem:
+                log.warning("recording failed, trying again: %s", problem)
+            if not session.left:
+                break
+            time.sleep(min(PAUSE * (attempt + 1), LONGEST_PAUSE))
+        session.give_up()
+        reached(Point.AFTER_RECORD, labels(happened))
+        return session.continued
+
+    def record_inside(self, connection: Connection, happened: list[Happened]) -> list[Delivery]:
+        """Write what happened in the open transaction of local steps whose rows are locked.
+
+        Raises:
+            psycopg.Error: the transaction has to be rolled back.
+            TimeoutError: a saga row stayed locked by another transaction.
+        """
+        reached(Point.BEFORE_RECORD, labels(happened))
+        session = _Session(self, happened)
+        for attempt in range(ROUNDS):
+            session.turn(connection)
+            if not session.left:
+                return session.continued
+            time.sleep(min(PAUSE * (attempt + 1), LONGEST_PAUSE))
+        raise TimeoutError(f"{session.left[0][0].label}: its row stayed locked by another transaction")
+
+    def recording(self, delivery: Delivery, event: Event | Misplaced) -> Recording:
+        """Decide about one event."""
+        plan = self._find(delivery).plan
+        if isinstance(event, Misplaced):
+            decision = machine.place(plan, delivery.state)
+        else:
+            decision = machine.decide(plan, delivery.state, event)
+        goes_on = bool(
+            delivery.attempt
+            and decision.rows
+            and decision.rows[0].delay == 0
+            and not isinstance(event, Misplaced)
+            and self._goes_on(delivery.queue, decision.rows[0].queue)
+        )
+        return Recording(delivery, decision, machine.finished(decision.state), goes_on)
+
+    def write(self, connection: Connection, batch: list[Recording]) -> set[int]:
+        """One record statement; a batch that a single bad value spoils is written one by one."""
+        try:
+            return rows.record(connection, batch, holder=self._holder, lease=self._lease, now=None)
+        except psycopg.DataError:
+            if len(batch) == 1 or not connection.autocommit or connection.info.transaction_status:
+                raise
+        written: set[int] = set()
+        for recording in batch:
+            try:
+                written |= rows.record(connection, [recording], holder=self._holder, lease=self._lease, now=None)
+            except psycopg.DataError:
+                log.exception("%s cannot be recorded; its lease runs out", recording.delivery.label)
+        return written
+
+
+class _Session:
+    """The rounds it takes to write one set of results."""
+
+    def __init__(self, recorder: Recorder, happened: list[Happened]) -> None:
+        self.recorder, self.left = recorder, happened
+        self.continued: list[Delivery] = []
+        self.unsure: list[Recording] = []  # sent, acknowledgement lost
+        self.first = True
+
+    def turn(self, connection: Connection) -> None:
+        """Decide from what is known, write, and keep what was not written for the next turn."""
+        if not self.first:
+            self.refresh(connection)
+        self.first = False
+        batch: dict[Any, Recording] = {}
+        for delivery, event in self.left:
+            if delivery.saga_id not in batch:
+                batch[delivery.saga_id] = self.recorder.recording(delivery, event)
+        self.unsure = list(batch.values())
+        written = self.recorder.write(connection, self.unsure)
+        self.settle(written)
+
+    def settle(self, written: set[int]) -> None:
+        done = [r for r in self.unsure if r.delivery.id in written]
+        self.unsure = []
+        self.continued += [_next(r) for r in done if r.goes_on]
+        self.left = [each for each in self.left if each[0].id not in written]
+
+    def look_in_log(self, connection: Connection) -> None:
+        self.settle(rows.recorded(connection, self.unsure))
+
+    def refresh(self, connection: Connection) -> None:
+        """Read the sagas again; a row that is no longer ours keeps its answer in the dedupe table only."""
+        states = rows.load(connection, [delivery.held for delivery, _ in self.left])
+        kept: list[Happened] = []
+        for delivery, event in self.left:
+            if delivery.id in states:
+                delivery.state = states[delivery.id]
+                kept.append((delivery, event))
+            else:
+                _remember(connection, delivery, event)
+        self.left = kept
+
+    def give_up(self) -> None:
+        for delivery, _ in self.left:
+            log.error("%s: what happened could not be recorded; another worker takes over", delivery.label)
+
+
+def _remember(connection: Connection, delivery: Delivery, event: Event | Misplaced) -> None:
+    if not isinstance(event, Succeeded) or delivery.attempt is None:
+        return
+    log.warning("%s: the answer came after the lease was lost; kept in the dedupe table", delivery.label)
+    attempt = delivery.attempt
+    if attempt.direction is Direction.SETTLE:
+        return
+    key = idempotency_key(delivery.saga_id, attempt.step, "undo" if attempt.direction is Direction.UNDO else "do")
+    rows.remember(connection, delivery, key, event.result)
+
+
+def _next(done: Recording) -> Delivery:
+    """The same row, begun again for the next step in the commit that recorded the one before."""
+    delivery, decision = done.delivery, done.decision
+    row = decision.rows[0]
+    assert delivery.attempt is not None
+    now = delivery.attempt.now + time.monotonic() - delivery.begun_at
+    return replace(
+        delivery, token=delivery.token + 1, queue=row.queue, state=decision.state, memory=NOTHING,
+        attempt=replace_struct(
+            delivery.attempt, step=row.step, direction=row.direction, deliveries=1, now=now,
+            first_begun_at=row.first_begun_at or now,
+        ),
+        begun_at=time.monotonic(), history=_history(delivery, decision),
+    )  # fmt: skip
+
+
+def _history(delivery: Delivery, decision: Decision) -> dict[int, bytes]:
+    return delivery.history | {
+        entry.seq: rows.facts_bytes(entry) for entry in decision.entries if rows.is_result(entry)
+    }  # fmt: skip
+
+
+def labels(happened: Sequence[Happened]) -> str:
+    """How a named point calls what happened."""
+    return ",".join(_label(delivery.attempt) for delivery, _ in happened[:20])
+
+
+def _label(attempt: Attempt | None) -> str:
+    return f"{attempt.step}:{attempt.direction}" if attempt else "request"

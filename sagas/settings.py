@@ -1,0 +1,86 @@
+"""The numbers that relays and workers go by. All durations are seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import Any
+
+from sagas.errors import ConfigurationError
+
+LONGEST = 30 * 24 * 3600.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """Settings of one store, checked when they are made.
+
+    Raises:
+        ConfigurationError: a number is out of range, or two do not fit together.
+    """
+
+    lease: float = 30.0  # how long a worker may hold a row without a heartbeat
+    heartbeat: float = 5.0  # how often it renews; at most a third of the lease
+    timeout: float = 60.0  # a body that declares no timeout of its own
+    grace: float = 10.0  # past its timeout, before the process of a body is ended
+    poll: float = 1.0  # how often an idle relay looks for due rows
+    publish_window: float = 10.0  # how long a message may wait in the broker before it is published again
+    publish_timeout: float = 5.0  # the longest a broker may take to accept messages
+    in_flight: int = 400  # rows published and not begun, per queue and relay
+    message_rows: int = 100  # most rows in one message
+    message_work: float = 0.05  # work that one message should carry
+    hand_back_after: float = 1.0  # a body that takes longer makes its neighbours go elsewhere
+    local_group: int = 50  # most local steps in one transaction
+    flush: float = 0.02  # longest that a result waits for others to be recorded with it
+    unknown_delay: float = 10.0  # until a saga of an unknown name or version is looked at again
+    max_payload: int = 1024 * 1024  # bytes of an input or a result
+    wake: bool = True  # tell relays about new work right after commit
+    prepared: bool = True  # prepared statements; off behind a pooler in transaction mode
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            _check_value(field.name, getattr(self, field.name), field.default)
+        if self.heartbeat * 3 > self.lease:
+            raise ConfigurationError(
+                f"heartbeat={self.heartbeat} is too slow for lease={self.lease}: two renewals must be able to fail, "
+                f"so heartbeat may be at most a third of the lease"
+            )
+        if self.publish_window < 2 * self.message_work:
+            raise ConfigurationError(
+                f"publish_window={self.publish_window} is shorter than the work of two messages "
+                f"(message_work={self.message_work}): every message would be published twice"
+            )
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], *, where: str) -> Settings:
+        """Settings from a mapping of lower-case names.
+
+        Args:
+            given: names and values; what is left out keeps its default.
+            where: what to call the mapping in messages.
+
+        Raises:
+            ConfigurationError: a name is not known, or a value is wrong.
+        """
+        known = {field.name for field in fields(cls)}
+        for name in given:
+            if name not in known:
+                close = get_close_matches(name, known, n=1)
+                hint = f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(sorted(known))}"
+                raise ConfigurationError(f"{where}: unknown setting {name!r}{hint}")
+        return cls(**given)
+
+
+def _check_value(name: str, value: Any, default: Any) -> None:
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise ConfigurationError(f"{name}={value!r}: True or False")
+    elif isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigurationError(f"{name}={value!r}: a number, like the default {default!r}")
+    elif isinstance(default, int) and not (isinstance(value, int) and 1 <= value <= 2**31 - 1):
+        raise ConfigurationError(f"{name}={value!r}: a whole number of at least 1")
+    elif not 0 < value <= max(LONGEST, 2.0**31):
+        raise ConfigurationError(f"{name}={value!r}: above 0 and at most 30 days, in seconds")
+    elif isinstance(default, float) and value > LONGEST:
+        raise ConfigurationError(f"{name}={value!r}: at most 30 days, in seconds")

@@ -1,0 +1,289 @@
+"""Sagas as rows: what begin loads, and what a decision writes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import psycopg
+from msgspec import Raw
+from psycopg.rows import dict_row
+
+from sagas.events import Attempt, Decision, Direction, Entry, Facts, Kind
+from sagas.keys import idempotency_key
+from sagas.states import State, Status, StepState
+from sagas.takeover import NOTHING, Memory
+from sagas_outbox.claims import Held
+from sagas_outbox.queries import query, run
+
+PACKAGE = "sagas.store"
+Connection = psycopg.Connection[Any]
+
+_steps = msgspec.json.Decoder(dict[str, StepState])
+_facts = msgspec.json.Decoder(Facts)
+
+
+@dataclass(slots=True, kw_only=True)
+class Delivery:
+    """One begun outbox row and the saga it belongs to, as this worker last saw it."""
+
+    id: int
+    token: int
+    kind: str
+    queue: str
+    saga_id: UUID
+    name: str
+    version: int
+    key: str
+    state: State
+    attempt: Attempt | None  # None: a request, such as a cancel
+    payload: str | None = None  # of a request
+    history: dict[int, bytes] = field(default_factory=dict)  # seq -> data of entry 0 and of done steps
+    memory: Memory = NOTHING
+    begun_at: float = field(default_factory=time.monotonic)  # this process's clock
+
+    @property
+    def held(self) -> Held:
+        return self.id, self.token
+
+    @property
+    def label(self) -> str:
+        """How messages name it."""
+        work = f"{self.attempt.step}:{self.attempt.direction}" if self.attempt else self.kind
+        return f"saga {self.name} {self.saga_id} (key {self.key!r}), {work}"
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """A begun row that cannot be read."""
+
+    held: Held
+    problem: str
+
+
+def begin(
+    connection: Connection, held: Sequence[Held], *, holder: str, lease: float, published: bool, now: datetime | None
+) -> list[Delivery | Damaged]:
+    """Take rows over by id and token, in one statement for all of them.
+
+    Args:
+        connection: where; in autocommit, or in the transaction that locked the rows.
+        held: id and token of each row, from a message or from `lock_due`.
+        holder: this worker's name, beginning with ``worker:``.
+        lease: seconds until another worker may take over.
+        published: they come from a message of a relay; else they must be due.
+        now: the time to go by; None: the database clock.
+
+    Returns:
+        What was begun; rows that are gone, taken, locked or moved on are simply missing.
+    """
+    parameters = {
+        "ids": [id for id, _ in held], "tokens": [token for _, token in held],
+        "holder": holder, "lease": lease, "published": published, "now": now,
+    }  # fmt: skip
+    with psycopg.Cursor(connection, row_factory=dict_row) as cursor:
+        return [_delivery(row) for row in cursor.execute(query(PACKAGE, "begin"), parameters)]
+
+
+def _delivery(row: dict[str, Any]) -> Delivery | Damaged:
+    try:
+        return Delivery(
+            id=row["id"], token=row["token"], kind=row["kind"], queue=row["queue"], saga_id=row["saga_id"],
+            name=row["name"], version=row["version"], key=row["key"], state=state_of(row),
+            attempt=_attempt(row), payload=row["payload"], memory=_memory(row),
+            history={s: e.encode() for s, e in zip(row["history_seqs"] or (), row["history"] or (), strict=True)},
+        )  # fmt: skip
+    except (ValueError, TypeError, msgspec.MsgspecError) as problem:
+        return Damaged((row["id"], row["token"]), f"saga {row['saga_id']}: {problem}")
+
+
+def state_of(row: dict[str, Any]) -> State:
+    """The state that a saga row holds.
+
+    Raises:
+        ValueError: there is no row, or its status is not in the closed list.
+        msgspec.MsgspecError: its steps cannot be read.
+    """
+    if row["status"] is None:
+        raise ValueError("there is no such saga")
+    return State(
+        status=Status(row["status"]), seq=row["seq"], steps=_steps.decode(row["steps"]),
+        cancel_requested=row["cancel_requested"], error=row["error"],
+        parked_from=None if row["parked_from"] is None else Status(row["parked_from"]),
+    )  # fmt: skip
+
+
+def _attempt(row: dict[str, Any]) -> Attempt | None:
+    if row["step"] is None:
+        return None
+    return Attempt(
+        step=row["step"], direction=Direction(row["direction"]), deliveries=row["deliveries"],
+        first_begun_at=row["first_begun_at"], now=row["now"],
+    )  # fmt: skip
+
+
+def _memory(row: dict[str, Any]) -> Memory:
+    response = row["memory_response"]
+    return Memory(row["memory_state"] == "closed", None if response is None else Raw(response.encode()))
+
+
+def load(connection: Connection, held: Sequence[Held]) -> dict[int, State]:
+    """The sagas of rows that are still ours, by row id, as they stand now."""
+    parameters = {"ids": [id for id, _ in held], "tokens": [token for _, token in held]}
+    with psycopg.Cursor(connection, row_factory=dict_row) as cursor:
+        return {row["id"]: state_of(row) for row in cursor.execute(query(PACKAGE, "load"), parameters)}
+
+
+def lock(connection: Connection, held: Sequence[Held]) -> set[int]:
+    """Lock rows for the open transaction; returns the ids that are still ours and not locked by another."""
+    parameters = {"ids": [id for id, _ in held], "tokens": [token for _, token in held]}
+    return {row[0] for row in run(connection, query(PACKAGE, "lock"), parameters)}
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A decision about a delivery, ready to be written."""
+
+    delivery: Delivery
+    decision: Decision
+    finished: bool  # whether the saga ends here
+    goes_on: bool  # this worker continues with the next step at once
+
+
+def record(
+    connection: Connection, batch: Sequence[Recording], *, holder: str, lease: float, now: datetime | None
+) -> set[int]:
+    """Write decisions in one statement; returns the row ids of those that were written, whole.
+
+    A decision whose row or saga has moved on, or is locked, is left out. No two of one saga may be in a batch.
+    """
+    if not batch:
+        return set()
+    parameters = _columns(batch) | _log_columns(batch) | _new_row_columns(batch) | _mark_columns(batch)
+    parameters |= {"holder": holder, "lease": lease, "now": now}
+    return {row[0] for row in run(connection, query(PACKAGE, "record"), parameters)}
+
+
+def recorded(connection: Connection, batch: Sequence[Recording]) -> set[int]:
+    """After a lost acknowledgement: the row ids of those that are in the log under their own token."""
+    parameters = {
+        "ids": [r.delivery.id for r in batch], "tokens": [r.delivery.token for r in batch],
+        "saga_ids": [r.delivery.saga_id for r in batch], "new_seqs": [r.decision.state.seq for r in batch],
+    }  # fmt: skip
+    return {row[0] for row in run(connection, query(PACKAGE, "recorded"), parameters)}
+
+
+def remember(connection: Connection, delivery: Delivery, key: str, response: Raw) -> None:
+    """Keep an answer in the dedupe table that came too late to be recorded."""
+    parameters = {
+        "key": key, "saga_id": delivery.saga_id, "token": delivery.token, "response": bytes(response).decode()
+    }  # fmt: skip
+    run(connection, query(PACKAGE, "remember"), parameters)
+
+
+def _columns(batch: Sequence[Recording]) -> dict[str, Any]:
+    states = [r.decision.state for r in batch]
+    rows = [r.decision.rows[0] if r.decision.rows and r.delivery.attempt else None for r in batch]
+    return {
+        "ids": [r.delivery.id for r in batch],
+        "tokens": [r.delivery.token for r in batch],
+        "saga_ids": [r.delivery.saga_id for r in batch],
+        "seqs": [r.delivery.state.seq for r in batch],
+        "new_seqs": [state.seq for state in states],
+        "statuses": [state.status.value for state in states],
+        "steps": [msgspec.json.encode(state.steps).decode() for state in states],
+        "cancels": [state.cancel_requested for state in states],
+        "parked_froms": [state.parked_from and state.parked_from.value for state in states],
+        "errors": [state.error for state in states],
+        "finished": [r.finished for r in batch],
+        "keeps": [row is not None for row in rows],
+        "row_steps": [row and row.step for row in rows],
+        "directions": [row and row.direction.value for row in rows],
+        "queues": [row and row.queue for row in rows],
+        "delays": [float(row.delay) if row else 0.0 for row in rows],
+        "failures": [row.failures if row else 0 for row in rows],
+        "first_begun": [row and row.first_begun_at for row in rows],
+        "goes_on": [r.goes_on for r in batch],
+        "wakes": [r.decision.wake for r in batch],
+    }
+
+
+def _log_columns(batch: Sequence[Recording]) -> dict[str, Any]:
+    lines = [(r.delivery.id, entry) for r in batch for entry in r.decision.entries]
+    return {
+        "log_ids": [id for id, _ in lines],
+        "log_seqs": [entry.seq for _, entry in lines],
+        "log_kinds": [entry.kind.value for _, entry in lines],
+        "log_steps": [entry.step for _, entry in lines],
+        "log_attempts": [entry.attempt for _, entry in lines],
+        "log_data": [msgspec.json.encode(entry.data).decode() for _, entry in lines],
+    }
+
+
+def _new_row_columns(batch: Sequence[Recording]) -> dict[str, Any]:
+    """Rows beyond the one that is kept: all of them for a request, whose own row goes."""
+    added = [(r.delivery.id, row) for r in batch for row in r.decision.rows[1 if r.delivery.attempt else 0 :]]
+    return {
+        "new_ids": [id for id, _ in added],
+        "new_steps": [row.step for _, row in added],
+        "new_directions": [row.direction.value for _, row in added],
+        "new_queues": [row.queue for _, row in added],
+        "new_delays": [float(row.delay) for _, row in added],
+        "new_failures": [row.failures for _, row in added],
+        "new_first_begun": [row.first_begun_at for _, row in added],
+    }
+
+
+def _mark_columns(batch: Sequence[Recording]) -> dict[str, Any]:
+    marks = [(r.delivery, mark) for r in batch for mark in r.decision.marks]
+    return {
+        "mark_ids": [delivery.id for delivery, _ in marks],
+        "mark_keys": [idempotency_key(delivery.saga_id, mark.step, "do") for delivery, mark in marks],
+        "mark_states": [mark.state for _, mark in marks],
+    }
+
+
+def entry_of(seq: int, kind: str, step: str | None, attempt: int, data: str | bytes) -> Entry:
+    """A stored log line.
+
+    Raises:
+        ValueError: its kind is not in the closed list.
+        msgspec.MsgspecError: its data cannot be read.
+    """
+    return Entry(seq, Kind(kind), step, attempt, _facts.decode(data))
+
+
+def facts_of(data: bytes) -> Facts:
+    """What one stored log line says."""
+    return _facts.decode(data)
+
+
+def paces(connection: Connection) -> dict[tuple[str, str, str], float]:
+    """How long bodies take: mean seconds by (saga name, step, direction)."""
+    return {
+        (name, step, direction): mean for name, step, direction, mean in run(connection, query(PACKAGE, "paces"), {})
+    }
+
+
+def save_paces(connection: Connection, means: Mapping[tuple[str, str, str], float]) -> None:
+    """Tell relays how long bodies take: mean seconds by (saga name, step, direction)."""
+    parameters = {
+        "names": [name for name, _, _ in means], "steps": [step for _, step, _ in means],
+        "directions": [direction for _, _, direction in means], "means": list(means.values()),
+    }  # fmt: skip
+    run(connection, query(PACKAGE, "pace"), parameters)
+
+
+def facts_bytes(entry: Entry) -> bytes:
+    """The data of a log line as it is stored."""
+    return msgspec.json.encode(entry.data)
+
+
+def is_result(entry: Entry) -> bool:
+    """Whether a log line holds a step's result."""
+    return entry.kind is Kind.STEP_DONE

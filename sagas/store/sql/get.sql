@@ -1,0 +1,1 @@
+select sagas_get_v1(%s)::text

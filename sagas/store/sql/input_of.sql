@@ -1,0 +1,1 @@
+select (data->'saga'->'input')::text from sagas_log where saga_id = (%s)::uuid and seq = 0

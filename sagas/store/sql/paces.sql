@@ -1,0 +1,1 @@
+select name, step, direction, mean from sagas_pace

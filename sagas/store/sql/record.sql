@@ -1,0 +1,67 @@
+-- Record decisions, all of each or nothing of it: written where the outbox row's token and the saga's seq
+-- are still those the decision was made from. Both rows are locked together, ordered by outbox id, and what
+-- another transaction holds is left out. Never two decisions of one saga in one call.
+with given as materialized (
+    select * from unnest(
+        %(ids)b::bigint[], %(tokens)b::bigint[], %(saga_ids)b::uuid[], %(seqs)b::int[], %(new_seqs)b::int[],
+        %(statuses)b::text[], %(steps)b::text[], %(cancels)b::bool[], %(parked_froms)b::text[], %(errors)b::text[],
+        %(finished)b::bool[], %(keeps)b::bool[], %(row_steps)b::text[], %(directions)b::text[], %(queues)b::text[],
+        %(delays)b::float8[], %(failures)b::int[], %(first_begun)b::float8[], %(goes_on)b::bool[], %(wakes)b::bool[]
+    ) as g (id, token, saga_id, seq, new_seq, status, steps, cancel, parked_from, error, finished, keep, step,
+            direction, queue, delay, failures, first_begun, go_on, wake)
+), ok as materialized (
+    select g.*, coalesce(%(now)s::timestamptz, clock_timestamp()) as now
+    from given g
+    join sagas_outbox o on o.id = g.id and o.token = g.token
+    join sagas_saga s on s.id = g.saga_id and s.seq = g.seq
+    order by g.id
+    for update of o, s skip locked
+), saga as (
+    update sagas_saga s
+    set status = ok.status, seq = ok.new_seq, steps = ok.steps::jsonb, cancel_requested = ok.cancel,
+        parked_from = ok.parked_from, error = ok.error, updated_at = ok.now,
+        finished_at = case when ok.finished then ok.now end
+    from ok where s.id = ok.saga_id and ok.new_seq <> ok.seq
+), log as (
+    insert into sagas_log (saga_id, seq, kind, step, attempt, token, data, at)
+    select ok.saga_id, l.seq, l.kind, l.step, l.attempt, ok.token, l.data::jsonb, ok.now
+    from ok join unnest(
+        %(log_ids)b::bigint[], %(log_seqs)b::int[], %(log_kinds)b::text[], %(log_steps)b::text[],
+        %(log_attempts)b::int[], %(log_data)b::text[]
+    ) as l (id, seq, kind, step, attempt, data) on l.id = ok.id
+), kept as (
+    update sagas_outbox o
+    set step = ok.step, direction = ok.direction, queue = ok.queue, failures = ok.failures,
+        token = o.token + 1, publishes = 0,
+        holder = case when ok.go_on then %(holder)s end,
+        deliveries = case when ok.go_on then 1 else 0 end,
+        first_begun_at = case when ok.first_begun is not null then to_timestamp(ok.first_begun)
+                              when ok.go_on then ok.now end,
+        due_at = ok.now + make_interval(secs => case when ok.go_on then %(lease)s::float8 else ok.delay end)
+    from ok where o.id = ok.id and ok.keep
+), dropped as (
+    delete from sagas_outbox o using ok where o.id = ok.id and not ok.keep
+), added as (
+    insert into sagas_outbox (saga_id, kind, step, direction, queue, due_at, failures, first_begun_at)
+    select ok.saga_id, 'step', r.step, r.direction, r.queue, ok.now + make_interval(secs => r.delay), r.failures,
+        to_timestamp(r.first_begun)
+    from ok join unnest(
+        %(new_ids)b::bigint[], %(new_steps)b::text[], %(new_directions)b::text[], %(new_queues)b::text[],
+        %(new_delays)b::float8[], %(new_failures)b::int[], %(new_first_begun)b::float8[]
+    ) as r (id, step, direction, queue, delay, failures, first_begun) on r.id = ok.id
+), sleeping as materialized (
+    select o.id, ok.now from ok join sagas_outbox o on o.saga_id = ok.saga_id
+    where ok.wake and o.id <> ok.id and o.holder is null
+    order by o.id
+    for update of o skip locked
+), woken as (
+    update sagas_outbox o set due_at = sleeping.now from sleeping where o.id = sleeping.id and o.due_at > sleeping.now
+), marked as (
+    insert into sagas_dedupe (key, saga_id, state, token)
+    select m.key, ok.saga_id, m.state, ok.token
+    from ok join unnest(%(mark_ids)b::bigint[], %(mark_keys)b::text[], %(mark_states)b::text[])
+        as m (id, key, state) on m.id = ok.id
+    on conflict (key) do update set state = excluded.state
+    where excluded.state = 'closed'
+)
+select id from ok

@@ -1,0 +1,1 @@
+select sagas_start_v1(%s)::text

@@ -1,0 +1,98 @@
+"""Comparing every saga with its log: the log is the truth, rows are its shadow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import psycopg
+from psycopg.rows import dict_row
+
+from sagas import machine
+from sagas.errors import UnknownSaga
+from sagas.events import Entry
+from sagas.fold import fold
+from sagas.registry import registry
+from sagas.states import State
+from sagas.store.rows import entry_of, state_of
+from sagas_outbox.queries import query, run
+
+PACKAGE = "sagas.store"
+BATCH = 500
+FIRST = UUID(int=0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One saga whose rows do not agree with its log."""
+
+    saga_id: UUID
+    name: str
+    key: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"saga {self.name} {self.saga_id} (key {self.key!r}): {self.problem}"
+
+
+def verify(connection: psycopg.Connection[Any], ids: Sequence[UUID] | None = None) -> Iterator[Finding | int]:
+    """Fold every log and compare it with the saga row and the outbox rows.
+
+    Args:
+        connection: autocommit; may be a replica.
+        ids: only these sagas; None: all.
+
+    Yields:
+        A `Finding` for each difference, and after each batch the number of sagas looked at so far.
+    """
+    last, seen = FIRST, 0
+    while True:
+        with psycopg.Cursor(connection, row_factory=dict_row) as cursor:
+            parameters = {"after": last, "limit": BATCH, "ids": None if ids is None else list(ids)}
+            sagas = cursor.execute(query(PACKAGE, "verify"), parameters).fetchall()
+        if not sagas:
+            return
+        logs = _logs(connection, [saga["id"] for saga in sagas])
+        for saga in sagas:
+            yield from _compare(saga, logs.get(saga["id"], []))
+        last, seen = sagas[-1]["id"], seen + len(sagas)
+        yield seen
+
+
+def _logs(connection: psycopg.Connection[Any], ids: list[UUID]) -> dict[UUID, list[tuple[Any, ...]]]:
+    logs: dict[UUID, list[tuple[Any, ...]]] = {}
+    for saga_id, *line in run(connection, query(PACKAGE, "logs"), {"ids": ids}):
+        logs.setdefault(saga_id, []).append(tuple(line))
+    return logs
+
+
+def _compare(saga: dict[str, Any], lines: list[tuple[Any, ...]]) -> Iterator[Finding]:
+    def finding(problem: str) -> Finding:
+        return Finding(saga_id=saga["id"], name=saga["name"], key=saga["key"], problem=problem)
+
+    try:
+        entries: list[Entry] = [entry_of(*line) for line in lines]
+        folded, stored = fold(entries), state_of(saga)
+    except (ValueError, msgspec.MsgspecError) as problem:
+        yield finding(f"cannot be read: {problem}")
+        return
+    for field in State.__struct_fields__:
+        if getattr(folded, field) != getattr(stored, field):
+            yield finding(f"{field} is {getattr(stored, field)!r}, its log says {getattr(folded, field)!r}")
+    yield from map(finding, _rows(saga, folded))
+
+
+def _rows(saga: dict[str, Any], state: State) -> Iterator[str]:
+    """A saga that is neither finished nor parked has work in the outbox, and any other has none."""
+    try:
+        plan = registry.get(saga["name"], saga["version"]).plan
+    except UnknownSaga as problem:
+        yield str(problem)
+        return
+    wanted = sorted((row.step, row.direction.value) for row in machine.rows(plan, state))
+    found = sorted(zip(saga["row_steps"] or (), saga["row_directions"] or (), strict=True))
+    if wanted != found:
+        yield f"the outbox holds {found}, its state calls for {wanted}"

@@ -1,0 +1,252 @@
+"""The worker: begin, run, decide, record. One batch of rows at a time, each with an error handling of its own.
+
+begin      take the rows over and load their sagas, one statement for all
+requests   cancel and the like are decided at once
+local      groups share a transaction with their log entries
+external   one body after the other; results are recorded together
+go on      what was recorded and continues in a queue of ours is already begun: the next wave
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from uuid import uuid4
+
+import msgspec
+
+from sagas.body import SagaClass, perform, step_named
+from sagas.errors import UnknownSaga
+from sagas.events import Abort, Answer, Cancel, Direction, Event, RetryNow
+from sagas.failure import clean
+from sagas.heart import Heart, Job
+from sagas.local import LocalRunner
+from sagas.pace import Pace
+from sagas.points import Point, reached
+from sagas.ports import Store
+from sagas.recorder import Happened, Recorder
+from sagas.registry import registry
+from sagas.store import rows
+from sagas.store.rows import Connection, Damaged, Delivery
+from sagas.takeover import Misplaced
+from sagas_outbox import claims
+from sagas_outbox.claims import Held
+from sagas_outbox.link import Link
+
+log = logging.getLogger("sagas.worker")
+
+REQUESTS: dict[str, type[Cancel] | type[RetryNow] | type[Abort]] = {
+    "cancel": Cancel, "retry": RetryNow, "abort": Abort
+}  # fmt: skip
+DAMAGED_DELAY = 60.0  # seconds until an unreadable row is looked at again
+
+
+class Worker:
+    """Runs begun rows of one store in one process. `run` may be called from several threads.
+
+    Args:
+        store: where the sagas are.
+        end_process: ends this process at once, with a message.
+        ends_overruns: whether a body past its timeout and grace is reason enough.
+        goes_on: whether it may continue from work in one queue with work in another.
+        draining: whether it is to begin nothing more; then rows that wait are given back.
+        pace: measurements shared with whoever sizes batches.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        end_process: Callable[[str], None],
+        ends_overruns: bool,
+        goes_on: Callable[[str, str], bool],
+        draining: Callable[[], bool],
+        pace: Pace | None = None,
+    ) -> None:
+        self.store, self.settings = store, store.settings
+        self.holder = f"worker:{uuid4().hex}"
+        self.pace = pace or Pace()
+        self.heart = Heart(
+            Link(store.connect), holder=self.holder, settings=store.settings, end_process=end_process,
+            ends_overruns=ends_overruns, draining=draining,
+        )  # fmt: skip
+        self._link = Link(store.connect)
+        self._recorder = Recorder(
+            self._link, definition_of, holder=self.holder, lease=self.settings.lease, goes_on=goes_on
+        )  # fmt: skip
+
+    def start(self) -> None:
+        """Start keeping leases. Call it after the fork."""
+        self.heart.start()
+
+    def stop(self) -> None:
+        """Stop keeping leases and close connections; whatever is still held is taken over by others."""
+        self.heart.stop()
+        self._link.close()
+
+    def begin(self, connection: Connection, held: Sequence[Held], *, published: bool) -> list[Delivery]:
+        """Take rows over. Rows this process cannot read or does not know are put off and reported."""
+        begun = rows.begin(
+            connection, held, holder=self.holder, lease=self.settings.lease, published=published, now=None
+        )  # fmt: skip
+        if begun:
+            reached(Point.AFTER_BEGIN, ",".join(_label(each) for each in begun[:20]))
+        good = [each for each in begun if isinstance(each, Delivery)]
+        self._put_off(connection, [each for each in begun if isinstance(each, Damaged)])
+        return self._known(connection, good)
+
+    def run(self, deliveries: list[Delivery], *, since: float) -> None:
+        """Work through begun rows and whatever follows from them.
+
+        Args:
+            deliveries: what `begin` returned.
+            since: this process's monotonic time before begin was called.
+        """
+        job = self.heart.open_job([], since=since)
+        held: list[Held] = []
+        try:
+            wave = deliveries
+            while wave:
+                self.heart.go_on(job, wave, since=since)
+                held += [delivery.held for delivery in wave]
+                since = time.monotonic()
+                wave = self._wave(job)
+                if wave:
+                    reached(Point.BETWEEN_STEPS, ",".join(_label(each) for each in wave[:20]))
+        finally:
+            self.heart.close_job(job)
+            self.heart.release(held)
+
+    def _wave(self, job: Job) -> list[Delivery]:
+        """One step of every row of the job; returns what is already begun for the next one."""
+        continued: list[Delivery] = []
+        happened: list[Happened] = []
+        local: list[Delivery] = []
+        oldest = 0.0
+        self.store.between()
+        while (delivery := self.heart.take(job)) is not None:
+            if delivery.attempt is not None and not _external(delivery):
+                local.append(delivery)
+                if len(local) == self.settings.local_group:
+                    continued += self._local(job, local)
+                    local = []
+                continue
+            if happened and (time.monotonic() - oldest > self.settings.flush or self._may_take_long(delivery)):
+                continued += self._record(happened)
+                happened = []
+            event = request_of(delivery) if delivery.attempt is None else self._perform(job, delivery, None)
+            if event is not None:
+                oldest = oldest if happened else time.monotonic()
+                happened.append((delivery, event))
+        if happened:
+            continued += self._record(happened)
+        if local:
+            continued += self._local(job, local)
+        self.store.between()
+        return continued
+
+    def _may_take_long(self, delivery: Delivery) -> bool:
+        """Results do not wait for a body that is slow, or that nobody has timed yet."""
+        return delivery.attempt is not None and self.pace.mean(_subject(delivery)) > self.settings.flush
+
+    def _perform(self, job: Job, delivery: Delivery, session: object) -> Answer | Misplaced | None:
+        self.heart.begin_body(job, delivery, self._timeout(delivery))
+        began = time.perf_counter()
+        try:
+            return perform(
+                delivery, definition_of(delivery), limit=self.settings.max_payload, session=session,
+                alive=lambda: self.heart.alive(delivery),
+            )  # fmt: skip
+        finally:
+            self.heart.end_body(job)
+            self.pace.note(_subject(delivery), time.perf_counter() - began)
+
+    def _local(self, job: Job, group: list[Delivery]) -> list[Delivery]:
+        runner = LocalRunner(
+            self.store, self._recorder, lambda delivery, session: self._perform(job, delivery, session)
+        )  # fmt: skip
+        held = [delivery.held for delivery in group]
+        try:
+            return runner.run(group)
+        finally:
+            self.heart.release(held)
+
+    def _record(self, happened: list[Happened]) -> list[Delivery]:
+        held = [delivery.held for delivery, _ in happened]
+        try:
+            return self._recorder.record(happened)
+        finally:
+            self.heart.release(held)
+
+    def _timeout(self, delivery: Delivery) -> float:
+        assert delivery.attempt is not None
+        plan = definition_of(delivery).plan.by_name[delivery.attempt.step]
+        undoing = delivery.attempt.direction is not Direction.DO and plan.undo is not None
+        declared = plan.undo.timeout if undoing and plan.undo is not None else plan.timeout
+        return declared or self.settings.timeout
+
+    def _known(self, connection: Connection, deliveries: list[Delivery]) -> list[Delivery]:
+        known: list[Delivery] = []
+        unknown: list[Delivery] = []
+        for delivery in deliveries:
+            try:
+                plan = definition_of(delivery).plan
+                fits = delivery.attempt is None or delivery.attempt.step in plan.by_name
+                (known if fits else unknown).append(delivery)
+                if not fits:
+                    log.error("%s: this process's definition has no such step; it waits", delivery.label)
+            except UnknownSaga as problem:
+                unknown.append(delivery)
+                log.error("%s: it waits: %s", delivery.label, problem)
+        if unknown:
+            held = [each.held for each in unknown]
+            claims.hand_back(connection, held, delay=self.settings.unknown_delay, now=None)
+        return known
+
+    def _put_off(self, connection: Connection, damaged: Iterable[Damaged]) -> None:
+        held = []
+        for each in damaged:
+            log.error("outbox row %d cannot be read, it waits: %s", each.held[0], clean(each.problem, 500))
+            held.append(each.held)
+        if held:
+            claims.hand_back(connection, held, delay=DAMAGED_DELAY, now=None)
+
+
+class _Payload(msgspec.Struct):
+    actor: str = ""
+    reason: str = ""
+
+
+def request_of(delivery: Delivery) -> Event:
+    """The event that a request row stands for."""
+    payload = msgspec.json.decode(delivery.payload or "{}", type=_Payload)
+    return REQUESTS[delivery.kind](payload.actor, payload.reason)
+
+
+def definition_of(delivery: Delivery) -> SagaClass:
+    """The saga class a delivery was started with.
+
+    Raises:
+        UnknownSaga: this process does not know it.
+    """
+    return registry.get(delivery.name, delivery.version)
+
+
+def _external(delivery: Delivery) -> bool:
+    assert delivery.attempt is not None
+    step = step_named(definition_of(delivery), delivery.attempt.step)
+    if delivery.attempt.direction is Direction.DO or step.undo is None:
+        return step.external
+    return step.undo.external
+
+
+def _subject(delivery: Delivery) -> tuple[str, str, str]:
+    assert delivery.attempt is not None
+    return delivery.name, delivery.attempt.step, delivery.attempt.direction.value
+
+
+def _label(each: Delivery | Damaged) -> str:
+    if isinstance(each, Damaged):
+        return "damaged"
+    return f"{each.attempt.step}:{each.attempt.direction}" if each.attempt else each.kind
