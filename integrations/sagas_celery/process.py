@@ -1,0 +1,96 @@
+"""The saga worker of a Celery process: made after the fork, told about a shutdown, ended with the process."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import time
+from typing import Any
+
+from billiard import current_process
+from celery import signals
+
+from sagas import ports
+from sagas.embedded import end_process
+from sagas.errors import ConfigurationError
+from sagas.worker import Worker
+from sagas_celery.checks import problems
+from sagas_outbox.claims import Held
+from sagas_outbox.link import Link
+
+log = logging.getLogger("sagas.worker")
+
+_draining = multiprocessing.Value("b", 0, lock=False)  # shared memory: nothing else tells prefork children in time
+_prefork_child = False
+_workers: dict[tuple[int, str], tuple[Worker, Link]] = {}
+
+
+def run(store: str, held: list[Held]) -> None:
+    """Begin rows of a message and work through them.
+
+    Raises:
+        ConfigurationError: this process has no such store.
+    """
+    worker, link = _worker(store)
+    since = time.monotonic()
+    with link.use() as connection:
+        deliveries = worker.begin(connection, held, published=True)
+        worker.pace.save_if_due(connection)
+    if deliveries:
+        worker.run(deliveries, since=since)
+
+
+def _worker(name: str) -> tuple[Worker, Link]:
+    key = (os.getpid(), name)
+    if key not in _workers:
+        store = ports.store(name)
+        worker = Worker(
+            store,
+            end_process=end_process if _prefork_child else _report,
+            ends_overruns=_prefork_child,
+            goes_on=lambda here, there: here == there and not draining(),
+            draining=draining,
+        )
+        worker.start()
+        _workers[key] = worker, Link(store.connect)
+    return _workers[key]
+
+
+def draining() -> bool:
+    """Whether this Celery worker is shutting down."""
+    return bool(_draining.value)
+
+
+def _report(reason: str) -> None:
+    log.critical("%s; this pool runs bodies in threads, which cannot be ended: stop this worker", reason)
+
+
+@signals.worker_init.connect
+def _check(sender: Any = None, **_: Any) -> None:
+    """Refuse to start where the configuration defeats the engine."""
+    _draining.value = 0
+    fatal = [problem for problem in problems(getattr(sender, "app", None)) if problem.fatal]
+    if fatal:
+        raise ConfigurationError("; ".join(f"{problem.message} ({problem.hint})" for problem in fatal))
+
+
+@signals.worker_process_init.connect
+def _born(**_: Any) -> None:
+    global _prefork_child
+    _prefork_child = current_process().name != "MainProcess"  # the solo pool sends this signal too
+
+
+@signals.worker_shutting_down.connect
+def _drain(**_: Any) -> None:
+    _draining.value = 1
+
+
+@signals.worker_process_shutdown.connect
+@signals.worker_shutdown.connect
+def _end(**_: Any) -> None:
+    for (pid, _name), (worker, link) in list(_workers.items()):
+        if pid == os.getpid():
+            worker.stop()
+            link.close()
+    _workers.clear()

@@ -1,0 +1,45 @@
+"""The one task. Its name is stable: a worker that knows it can take any saga's message."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from celery import shared_task
+
+from sagas_celery import process
+from sagas_celery.checks import TASK
+from sagas_celery.publisher import VERSION
+
+log = logging.getLogger("sagas.worker")
+
+FOREVER = 30 * 24 * 3600  # seconds; None would fall back to the app's limits
+MOST_ROWS = 10_000
+
+
+@shared_task(
+    name=TASK, ignore_result=True, acks_late=False, reject_on_worker_lost=False, track_started=False,
+    store_errors_even_if_ignored=False, time_limit=FOREVER, soft_time_limit=FOREVER, rate_limit=None, max_retries=0,
+    serializer="json", expires=None,
+)  # fmt: skip
+def run(v: Any = None, store: Any = None, rows: Any = None, **_: Any) -> None:
+    """Begin and run the rows of one message. A message is only a hint: one that makes no sense does nothing."""
+    held = read_rows(v, rows)
+    if held is None or not isinstance(store, str):
+        log.error("a saga message that cannot be read was dropped; its rows, if any, are published again")
+        return
+    process.run(store, held)
+
+
+def read_rows(version: Any, rows: Any) -> list[tuple[int, int]] | None:
+    """The rows of a message; None when they cannot be read."""
+    if version != VERSION or not isinstance(rows, list) or len(rows) > MOST_ROWS:
+        return None
+    for row in rows:
+        if not (isinstance(row, list) and len(row) == 2 and all(_is_number(each) for each in row)):
+            return None
+    return [(row[0], row[1]) for row in rows]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63

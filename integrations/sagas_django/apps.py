@@ -1,0 +1,38 @@
+"""Wiring: nothing but connecting the core to Django."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+
+from django.apps import AppConfig
+from django.core.checks import register
+from django.db import connections
+from django.utils.module_loading import autodiscover_modules
+from django.utils.translation import gettext_lazy as _
+
+
+class SagasConfig(AppConfig):
+    name = "sagas_django"
+    label = "sagas"
+    verbose_name = _("Sagas")
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from sagas import ports
+        from sagas.registry import registry
+        from sagas_django import checks
+        from sagas_django.caller import django_caller
+        from sagas_django.store import DjangoStore
+
+        ports.register_adapter(django_caller)
+        for alias in connections:
+            ports.register_store(alias, lambda alias=alias: DjangoStore(alias))  # type: ignore[misc]
+        register(checks.check_settings, "sagas")
+        register(checks.check_engines, "sagas")
+        register(checks.check_databases, "sagas", "database")
+        register(checks.check_celery, "sagas")
+        if find_spec("celery") is not None:
+            import_module("sagas_celery.tasks")  # a worker that does not know the task would throw its messages away
+        autodiscover_modules("sagas")
+        registry.load()

@@ -1,0 +1,97 @@
+"""Django's own connection as the place where a saga is started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.db import DEFAULT_DB_ALIAS, Error, connections, models, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from sagas.errors import ConfigurationError, InvalidInput, StoreNotReady
+from sagas.settings import Settings
+from sagas_django.conf import sagas_settings
+from sagas_outbox.wake import NOTIFY, Throttle
+
+NOT_MIGRATED = ("42883", "42P01")  # undefined function, undefined table
+READ_ONLY = "25006"
+
+_throttle = Throttle()
+
+
+class DjangoCaller:
+    """One database alias of the current thread."""
+
+    def __init__(self, alias: str) -> None:
+        self.alias = alias
+        self.name = f"database {alias!r}"
+
+    @property
+    def settings(self) -> Settings:
+        return sagas_settings()
+
+    @property
+    def connection(self) -> BaseDatabaseWrapper:
+        return connections[self.alias]
+
+    def fetch(self, sql: str, argument: str) -> str | None:
+        try:
+            with self.connection.cursor() as cursor:
+                cursor.execute(sql, [argument])
+                row = cursor.fetchone()
+        except Error as problem:
+            raise self._explained(problem) from problem
+        return None if row is None else row[0]
+
+    def in_transaction(self) -> bool:
+        return self.connection.in_atomic_block or not self.connection.get_autocommit()
+
+    def after_commit(self, hook: Callable[[], None]) -> None:
+        if self.connection.in_atomic_block or self.connection.get_autocommit():
+            transaction.on_commit(hook, using=self.alias, robust=True)
+        # else the caller commits by hand: Django refuses hooks there, and polling finds the work
+
+    def wake(self) -> None:
+        if sagas_settings().wake and not self.in_transaction() and _throttle.allows():
+            with self.connection.cursor() as cursor:
+                cursor.execute(NOTIFY)
+
+    def subject(self, subject: object) -> tuple[str, str] | None:
+        if not isinstance(subject, models.Model):
+            return None
+        if subject.pk is None:
+            raise InvalidInput("subject: the instance has no primary key yet; save it first", path="subject")
+        return subject._meta.label, str(subject.pk)
+
+    def _explained(self, problem: Error) -> Exception:
+        state = getattr(problem.__cause__, "sqlstate", None) or getattr(problem.__cause__, "pgcode", None)
+        if state in NOT_MIGRATED:
+            return StoreNotReady(
+                f"{self.name} lacks the tables of sagas: run `manage.py migrate --database {self.alias}` "
+                f"(if they are there, check search_path): {problem}"
+            )
+        if state == READ_ONLY:
+            return StoreNotReady(
+                f"{self.name} is read-only (a replica, or after a failover): connect to the primary: {problem}"
+            )
+        return problem
+
+
+def django_caller(using: Any) -> DjangoCaller | None:
+    """The caller for a Django alias, or for no argument at all.
+
+    Raises:
+        ConfigurationError: there is no such alias, or it is not Postgres.
+    """
+    if using is not None and not isinstance(using, str):
+        return None
+    alias = using or DEFAULT_DB_ALIAS
+    if alias not in connections:
+        known = ", ".join(sorted(connections))
+        raise ConfigurationError(f"using={alias!r}: no such alias in DATABASES; known: {known}")
+    if connections[alias].vendor != "postgresql":
+        raise ConfigurationError(
+            f"using={alias!r}: sagas need Postgres, this alias is {connections[alias].vendor}; "
+            f"pass using= the alias of a Postgres database"
+        )
+    return DjangoCaller(alias)

@@ -1,0 +1,143 @@
+"""System checks: what would go wrong later is said at start-up.
+
+`manage.py check` alone touches no database; `check --database default`, `migrate` and the commands of
+sagas also look into it. A check that does not fit a project is silenced by `SILENCED_SYSTEM_CHECKS`.
+
+E001 SAGAS cannot be read             W001 publish window is short
+E002 no database is Postgres          W002 database cannot be reached
+E003 Postgres is too old              W003 tables are missing or old
+                                      W004 default database is not Postgres
+E010 to E012, W010: what in the Celery app would defeat the outbox, see `sagas_celery.checks`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from django.apps import AppConfig, apps
+from django.core.checks import CheckMessage, Error, Warning
+from django.core.exceptions import ImproperlyConfigured
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections, router
+
+from sagas.errors import ConfigurationError
+from sagas.store.schema_files import NAMES
+from sagas_django.conf import sagas_settings
+
+OLDEST_POSTGRES = 150000
+SCHEMA = len(NAMES)  # the version of the tables that this code needs
+SHORT_WINDOW = 2.0  # seconds; less is republished before a busy worker gets to it
+POSTGRES = "postgresql"
+
+
+def check_settings(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """The `SAGAS` dict can be read and makes sense."""
+    try:
+        settings = sagas_settings()
+    except ConfigurationError as problem:
+        return [Error(str(problem), hint="Correct SAGAS in the settings; docs/settings.md lists it.", id="sagas.E001")]
+    if settings.publish_window < SHORT_WINDOW:
+        return [
+            Warning(
+                f"SAGAS['PUBLISH_WINDOW'] is {settings.publish_window} s: messages that wait longer in the broker are "
+                f"published again",
+                hint=f"Use at least {SHORT_WINDOW} s, and more than the messages that workers prefetch take.",
+                id="sagas.W001",
+            )
+        ]
+    return []
+
+
+def check_engines(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """Some database is a Postgres, and better the default one. Looks at the settings only."""
+    try:
+        vendors = {alias: connections[alias].vendor for alias in connections}
+    except ImproperlyConfigured:
+        return []  # Django's own checks say it better
+    if POSTGRES not in vendors.values():
+        return [
+            Error(
+                f"none of DATABASES is Postgres ({_listed(vendors)}); sagas live in Postgres only",
+                hint="Use ENGINE 'django.db.backends.postgresql', or take 'sagas_django' out of INSTALLED_APPS.",
+                id="sagas.E002",
+            )
+        ]
+    if vendors[DEFAULT_DB_ALIAS] != POSTGRES:
+        return [
+            Warning(
+                f"DATABASES['default'] is {vendors[DEFAULT_DB_ALIAS]}: Saga.start() without using= raises "
+                f"({_listed(vendors)})",
+                hint="Pass using= the alias of a Postgres database, and --database to `manage.py sagas`.",
+                id="sagas.W004",
+            )
+        ]
+    return []
+
+
+def _listed(vendors: dict[str, str]) -> str:
+    return ", ".join(f"{alias}: {vendor}" for alias, vendor in sorted(vendors.items()))
+
+
+def check_databases(
+    app_configs: Sequence[AppConfig] | None, databases: Iterable[str] | None = None, **_: Any
+) -> list[CheckMessage]:
+    """Each Postgres asked for that sagas may be in is of a version we know, with our tables in it."""
+    ours = (
+        alias
+        for alias in databases or ()
+        if connections[alias].vendor == POSTGRES and router.allow_migrate(alias, "sagas")
+    )
+    return [problem for alias in ours for problem in check_postgres(alias)]
+
+
+def check_postgres(alias: str) -> list[CheckMessage]:
+    """One Postgres: it can be reached, is new enough, and has tables that fit this code."""
+    connection = connections[alias]
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("select current_setting('server_version_num')::int, to_regclass('sagas_schema') is not null")
+            version, migrated = cursor.fetchone()
+            tables = 0
+            if migrated:
+                cursor.execute("select coalesce(max(version), 0) from sagas_schema")
+                (tables,) = cursor.fetchone()
+    except DatabaseError as problem:
+        return [
+            Warning(
+                f"DATABASES[{alias!r}] cannot be reached: {problem}".rstrip(),
+                hint="Is the server up, and are HOST, PORT, USER and PASSWORD right?",
+                id="sagas.W002",
+            )
+        ]
+    found: list[CheckMessage] = []
+    if version < OLDEST_POSTGRES:
+        found.append(
+            Error(
+                f"DATABASES[{alias!r}] is PostgreSQL {version // 10000}, sagas need {OLDEST_POSTGRES // 10000} or newer",
+                hint="Upgrade the server, or keep sagas in a newer one and pass using= its alias.",
+                id="sagas.E003",
+            )
+        )
+    if tables < SCHEMA:
+        state = f"has tables of sagas of version {tables}, version {SCHEMA} is needed" if tables else "lacks our tables"
+        found.append(
+            Warning(
+                f"DATABASES[{alias!r}] {state}",
+                hint=f"Run `manage.py migrate --database {alias}` (if it was run, look at search_path).",
+                id="sagas.W003",
+            )
+        )
+    return found
+
+
+def check_celery(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """The Celery app does not defeat the outbox. Only where `sagas_celery` is installed: the embedded worker needs
+    no broker, and a project may have a Celery app for other things."""
+    if not apps.is_installed("sagas_celery"):
+        return []
+    from sagas_celery.checks import problems
+
+    return [
+        (Error if problem.fatal else Warning)(problem.message, hint=problem.hint, id=problem.id)
+        for problem in problems()
+    ]

@@ -1,0 +1,11 @@
+-- The newest entries of one saga log before a given one. Payloads are laid out and cut here, so that neither a long
+-- log nor a large result makes a page that cannot be opened.
+select l.seq, l.at, l.kind, l.step, l.attempt, l.token,
+    (l.data - array['result', 'saga'])::text as facts,
+    left(jsonb_pretty(coalesce(l.data->'result', l.data #> '{saga,input}')), %(payload)s) as payload,
+    length(coalesce(l.data->'result', l.data #> '{saga,input}')::text) as size,
+    (select p.at from sagas_log p where p.saga_id = l.saga_id and p.seq = l.seq - 1) as previous_at
+from sagas_log l
+where l.saga_id = %(saga)s and l.seq < %(before)s
+order by l.seq desc
+limit %(limit)s

@@ -1,0 +1,79 @@
+"""A Django database alias as a store of sagas, for workers and relays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from django.db import connections, transaction
+
+from sagas.errors import ConfigurationError
+from sagas.settings import Settings
+from sagas_django.conf import sagas_settings
+
+DJANGO_ONLY = ("cursor_factory", "context", "assume_role", "pool", "server_side_binding", "isolation_level")
+LIMITS = {  # a server that is cut off is noticed
+    "connect_timeout": 10, "tcp_user_timeout": 15_000, "keepalives_idle": 10, "keepalives_interval": 5,
+}  # fmt: skip
+
+
+class DjangoStore:
+    """The sagas of one alias."""
+
+    def __init__(self, alias: str) -> None:
+        self.name = alias
+
+    @property
+    def settings(self) -> Settings:
+        return sagas_settings()
+
+    def connect(self) -> psycopg.Connection[Any]:
+        given = connections[self.name].get_connection_params()
+        parameters = {name: value for name, value in given.items() if name not in DJANGO_ONLY}
+        connection = psycopg.connect(**(LIMITS | parameters), autocommit=True)
+        connection.prepare_threshold = 1 if self.settings.prepared else None
+        return connection
+
+    @contextmanager
+    def local(self) -> Iterator[DjangoLocal]:
+        with transaction.atomic(using=self.name):
+            yield DjangoLocal(self.name)
+
+    def between(self) -> None:
+        for connection in connections.all(initialized_only=True):
+            connection.close_if_unusable_or_obsolete()
+
+
+class DjangoLocal:
+    """An open `atomic` block; local steps run in nested ones."""
+
+    session = None
+
+    def __init__(self, alias: str) -> None:
+        self._wrapper = connections[alias]
+        self._alias = alias
+
+    @property
+    def connection(self) -> psycopg.Connection[Any]:
+        raw = self._wrapper.connection
+        if not isinstance(raw, psycopg.Connection):
+            raise ConfigurationError(
+                f"database {self._alias!r} is used through {type(raw).__module__}; workers need psycopg 3: "
+                f"pip install 'psycopg[binary]' in the worker's environment"
+            )
+        return raw
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        with transaction.atomic(using=self._alias):
+            yield
+            if self._wrapper.needs_rollback:
+                raise transaction.TransactionManagementError(
+                    "the step returned although a query of its own had failed, so its writes cannot be committed; "
+                    "let the error out of the step, or wrap the query in atomic()"
+                )
+
+    def hooks(self) -> int:
+        return len(self._wrapper.run_on_commit)
