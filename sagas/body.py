@@ -92,7 +92,10 @@ class Body:
     def step_run(self, name: str) -> StepRun[Any]:
         state = step_of(self.delivery.state, name)
         load = None if state.result is None else (lambda: self.result(name))
-        return StepRun(name=name, status=state.status.value, attempts=state.do.attempts, load=load)
+        return StepRun(
+            name=name, status=state.status.value, attempts=state.do.attempts,
+            idempotency_key=idempotency_key(self.id, name), load=load,
+        )  # fmt: skip
 
     def result(self, name: str) -> Any:
         """The stored result of a step, decoded anew each time, so that no body sees another's changes to it."""

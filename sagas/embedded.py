@@ -89,10 +89,10 @@ class Embedded:
             self._stir.clear()
             free = self.concurrency - self._busy
             jobs = self._claim(free) if free > 0 else []
-            for job, since in jobs:
+            for job in jobs:
                 with self._lock:
                     self._busy += 1
-                pool.submit(self._run, job, since)
+                pool.submit(self._run, job)
             if until_idle and not jobs and self._idle():
                 return
             if not jobs:
@@ -107,9 +107,8 @@ class Embedded:
             oldest = claims.queues(connection, now=None)
         return all(due_in > 0 for queue, (due_in, _) in oldest.items() if self._serves(queue))
 
-    def _claim(self, free: int) -> list[tuple[list[Delivery], float]]:
+    def _claim(self, free: int) -> list[list[Delivery]]:
         """Begin what is due for the threads that are free."""
-        since = time.monotonic()
         try:
             with self._link.use() as connection:
                 self._scan(connection)
@@ -122,7 +121,7 @@ class Embedded:
             self._healthy_since = time.monotonic() + self.settings.heartbeat
             self._draining.wait(self.settings.poll)
             return []
-        return [(job, since) for job in self._deal(begun)]
+        return self._deal(begun)
 
     def _scan(self, connection: claims.Connection) -> None:
         if self._marks.full_scan_due():
@@ -169,9 +168,9 @@ class Embedded:
             return 0.0
         return self.pace.known().get((delivery.name, delivery.attempt.step, delivery.attempt.direction.value))
 
-    def _run(self, job: list[Delivery], since: float) -> None:
+    def _run(self, job: list[Delivery]) -> None:
         try:
-            self.worker.run(job, since=since)
+            self.worker.run(job)
         except Exception:
             log.exception("a batch of %d rows ended with an error; their leases run out", len(job))
         finally:

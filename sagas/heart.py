@@ -1,9 +1,10 @@
 """Leases kept alive while bodies run, and bodies ended that may not go on.
 
-One thread per process with a connection of its own, started after the fork. It goes on renewing for as
-long as a body runs, also past the step's timeout. It gives back rows that wait behind a body which takes
-too long, and ends the process when a body outlives its timeout and grace, or when the leases cannot be
-renewed in time: then somebody else may take over, and two bodies must not act at once.
+Two threads per process, started after the fork. One has a connection of its own and renews leases for as
+long as a body runs, also past the step's timeout, and gives back rows that wait behind a body which takes too
+long. The other one does no I/O, so that nothing can hold it up: it ends the process when a body outlives its
+timeout and grace, or when leases cannot be renewed in time: then somebody else may take over, and two bodies
+must not act at once.
 """
 
 from __future__ import annotations
@@ -66,28 +67,27 @@ class Heart:
         self._lost: set[Held] = set()
         self._jobs: set[Job] = set()
         self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
         self._beaten_at = time.monotonic()
 
     def start(self) -> None:
-        """Start the thread."""
-        self._thread = threading.Thread(target=self._run, name="sagas-heart", daemon=True)
-        self._thread.start()
+        """Start the threads."""
+        for name, target in (("sagas-heart", self._pulse), ("sagas-watch", self._watch)):
+            self._threads.append(threading.Thread(target=target, name=name, daemon=True))
+            self._threads[-1].start()
 
     def stop(self) -> None:
-        """Stop the thread and close its connection."""
+        """Stop the threads and close the connection."""
         self._stop.set()
-        if self._thread is not None:
-            self._thread.join(timeout=self._settings.heartbeat)
+        for thread in self._threads:
+            thread.join(timeout=self._settings.heartbeat)
         self._link.close()
 
-    def open_job(self, deliveries: list[Delivery], *, since: float) -> Job:
-        """Hold the leases of what was just begun; `since`: this process's time before it was."""
-        job = Job(deque(deliveries))
+    def open_job(self) -> Job:
+        """A job for the rows that the calling thread is about to work through."""
+        job = Job()
         with self._lock:
             self._jobs.add(job)
-            for delivery in deliveries:
-                self._held[delivery.held] = since
         return job
 
     def take(self, job: Job) -> Delivery | None:
@@ -105,12 +105,12 @@ class Heart:
         with self._lock:
             job.running, job.since = None, time.monotonic()
 
-    def go_on(self, job: Job, deliveries: list[Delivery], *, since: float) -> None:
-        """Rows that were renewed in the commit that recorded the step before."""
+    def add(self, job: Job, deliveries: list[Delivery]) -> None:
+        """Rows that were just begun, by a begin statement or in the commit that recorded the step before."""
         with self._lock:
             job.waiting.extend(deliveries)
             for delivery in deliveries:
-                self._held[delivery.held] = since
+                self._held[delivery.held] = delivery.begun_at
 
     def release(self, held: list[Held]) -> None:
         """What was recorded or given back needs no renewing."""
@@ -130,17 +130,22 @@ class Heart:
         with self._lock:
             return delivery.held not in self._lost
 
-    # --- the thread ---
+    # --- the threads ---
 
-    def _run(self) -> None:
-        tick = min(self._settings.heartbeat, self._settings.hand_back_after, self._settings.grace) / 2
+    def _pulse(self) -> None:
+        tick = min(self._settings.heartbeat, self._settings.hand_back_after) / 2
         while not self._stop.wait(tick):
             try:
-                self._check_jobs()
+                self._hand_back_waiting()
                 if time.monotonic() - self._beaten_at >= self._settings.heartbeat - tick / 2:
                     self._beat()
             except psycopg.Error as problem:
                 log.warning("heartbeat failed, leases are at risk: %s", problem)
+
+    def _watch(self) -> None:
+        tick = min(self._settings.lease, self._settings.grace) / 10
+        while not self._stop.wait(tick):
+            self._check_bodies()
             self._check_leases(2 * tick)
 
     def _beat(self) -> None:
@@ -163,12 +168,16 @@ class Heart:
                         del self._held[each]
         self._beaten_at = began
 
-    def _check_jobs(self) -> None:
+    def _hand_back_waiting(self) -> None:
+        now, draining = time.monotonic(), self._draining()
+        for job in list(self._jobs):
+            if job.waiting and (draining or now - job.since > self._settings.hand_back_after):
+                self._hand_back(job)
+
+    def _check_bodies(self) -> None:
         now = time.monotonic()
         for job in list(self._jobs):
             running = job.running
-            if job.waiting and (now - job.since > self._settings.hand_back_after or self._draining()):
-                self._hand_back(job)
             if running is not None and job.timeout and now - job.since > job.timeout + self._settings.grace:
                 self._overrun(job, running)
 

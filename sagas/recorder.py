@@ -16,6 +16,7 @@ from typing import Any
 
 import psycopg
 from msgspec.structs import replace as replace_struct
+from psycopg.pq import TransactionStatus
 
 from sagas import machine
 from sagas.definition import Saga
@@ -29,7 +30,7 @@ from sagas_outbox.link import Link
 
 log = logging.getLogger("sagas.worker")
 
-ROUNDS = 40  # tries to record one decision before its lease is left to run out
+ROUNDS = 40  # tries to record inside a transaction before it is rolled back
 PAUSE = 0.01  # seconds between tries, growing with each
 LONGEST_PAUSE = 0.25
 
@@ -105,17 +106,15 @@ class Recorder:
     def _write(self, happened: list[Happened]) -> list[Delivery]:
         reached(Point.BEFORE_RECORD, labels(happened))
         session = _Session(self, happened)
-        for attempt in range(ROUNDS):
+        attempt, deadline = 0, time.monotonic() + self._lease
+        while session.left and time.monotonic() < deadline:
+            time.sleep(min(PAUSE * attempt, LONGEST_PAUSE))
+            attempt += 1
             try:
                 with self._link.use() as connection:
-                    if session.unsure:
-                        session.look_in_log(connection)
                     session.turn(connection)
             except psycopg.OperationalError as problem:
                 log.warning("recording failed, trying again: %s", problem)
-            if not session.left:
-                break
-            time.sleep(min(PAUSE * (attempt + 1), LONGEST_PAUSE))
         session.give_up()
         reached(Point.AFTER_RECORD, labels(happened))
         return session.continued
@@ -156,14 +155,18 @@ class Recorder:
         """One record statement; a batch that a single bad value spoils is written one by one."""
         try:
             return rows.record(connection, batch, holder=self._holder, lease=self._lease, now=None)
-        except psycopg.DataError:
-            if len(batch) == 1 or not connection.autocommit or connection.info.transaction_status:
-                raise
+        except psycopg.OperationalError:
+            raise
+        except psycopg.Error:
+            if connection.info.transaction_status != TransactionStatus.IDLE:
+                raise  # the transaction of local steps: all of it is rolled back
         written: set[int] = set()
         for recording in batch:
             try:
                 written |= rows.record(connection, [recording], holder=self._holder, lease=self._lease, now=None)
-            except psycopg.DataError:
+            except psycopg.OperationalError:
+                raise
+            except psycopg.Error:
                 log.exception("%s cannot be recorded; its lease runs out", recording.delivery.label)
         return written
 
@@ -176,9 +179,12 @@ class _Session:
         self.continued: list[Delivery] = []
         self.unsure: list[Recording] = []  # sent, acknowledgement lost
         self.first = True
+        self.sent_at = 0.0
 
     def turn(self, connection: Connection) -> None:
         """Decide from what is known, write, and keep what was not written for the next turn."""
+        if self.unsure:
+            self.settle(rows.recorded(connection, self.unsure))
         if not self.first:
             self.refresh(connection)
         self.first = False
@@ -186,18 +192,14 @@ class _Session:
         for delivery, event in self.left:
             if delivery.saga_id not in batch:
                 batch[delivery.saga_id] = self.recorder.recording(delivery, event)
-        self.unsure = list(batch.values())
-        written = self.recorder.write(connection, self.unsure)
-        self.settle(written)
+        self.unsure, self.sent_at = list(batch.values()), time.monotonic()
+        self.settle(self.recorder.write(connection, self.unsure))
 
     def settle(self, written: set[int]) -> None:
         done = [r for r in self.unsure if r.delivery.id in written]
         self.unsure = []
-        self.continued += [_next(r) for r in done if r.goes_on]
+        self.continued += [_next(r, self.sent_at) for r in done if r.goes_on]
         self.left = [each for each in self.left if each[0].id not in written]
-
-    def look_in_log(self, connection: Connection) -> None:
-        self.settle(rows.recorded(connection, self.unsure))
 
     def refresh(self, connection: Connection) -> None:
         """Read the sagas again; a row that is no longer ours keeps its answer in the dedupe table only."""
@@ -227,19 +229,19 @@ def _remember(connection: Connection, delivery: Delivery, event: Event | Misplac
     rows.remember(connection, delivery, key, event.result)
 
 
-def _next(done: Recording) -> Delivery:
+def _next(done: Recording, sent_at: float) -> Delivery:
     """The same row, begun again for the next step in the commit that recorded the one before."""
     delivery, decision = done.delivery, done.decision
     row = decision.rows[0]
     assert delivery.attempt is not None
-    now = delivery.attempt.now + time.monotonic() - delivery.begun_at
+    now = delivery.attempt.now + sent_at - delivery.begun_at
     return replace(
         delivery, token=delivery.token + 1, queue=row.queue, state=decision.state, memory=NOTHING,
         attempt=replace_struct(
             delivery.attempt, step=row.step, direction=row.direction, deliveries=1, now=now,
             first_begun_at=row.first_begun_at or now,
         ),
-        begun_at=time.monotonic(), history=_history(delivery, decision),
+        begun_at=sent_at, history=_history(delivery, decision),
     )  # fmt: skip
 
 

@@ -30,6 +30,7 @@ class StepRun(Generic[R]):
     name: str
     status: str
     attempts: int  # bodies begun
+    idempotency_key: str = ""  # of the step itself, for a compensation that has to name it to the other side
     load: Callable[[], R] | None = None  # reads the stored result; None: there is none yet
 
     @property

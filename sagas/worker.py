@@ -96,21 +96,15 @@ class Worker:
         self._put_off(connection, [each for each in begun if isinstance(each, Damaged)])
         return self._known(connection, good)
 
-    def run(self, deliveries: list[Delivery], *, since: float) -> None:
-        """Work through begun rows and whatever follows from them.
-
-        Args:
-            deliveries: what `begin` returned.
-            since: this process's monotonic time before begin was called.
-        """
-        job = self.heart.open_job([], since=since)
+    def run(self, deliveries: list[Delivery]) -> None:
+        """Work through begun rows and whatever follows from them."""
+        job = self.heart.open_job()
         held: list[Held] = []
         try:
             wave = deliveries
             while wave:
-                self.heart.go_on(job, wave, since=since)
+                self.heart.add(job, wave)
                 held += [delivery.held for delivery in wave]
-                since = time.monotonic()
                 wave = self._wave(job)
                 if wave:
                     reached(Point.BETWEEN_STEPS, ",".join(_label(each) for each in wave[:20]))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
+import mmap
 import os
-import time
 from typing import Any
 
 from billiard import current_process
@@ -21,7 +20,7 @@ from sagas_outbox.link import Link
 
 log = logging.getLogger("sagas.worker")
 
-_draining = multiprocessing.Value("b", 0, lock=False)  # shared memory: nothing else tells prefork children in time
+_draining = mmap.mmap(-1, 1)  # shared with prefork children: nothing else tells them in time
 _prefork_child = False
 _workers: dict[tuple[int, str], tuple[Worker, Link]] = {}
 
@@ -33,12 +32,11 @@ def run(store: str, held: list[Held]) -> None:
         ConfigurationError: this process has no such store.
     """
     worker, link = _worker(store)
-    since = time.monotonic()
     with link.use() as connection:
         deliveries = worker.begin(connection, held, published=True)
         worker.pace.save_if_due(connection)
     if deliveries:
-        worker.run(deliveries, since=since)
+        worker.run(deliveries)
 
 
 def _worker(name: str) -> tuple[Worker, Link]:
@@ -59,7 +57,7 @@ def _worker(name: str) -> tuple[Worker, Link]:
 
 def draining() -> bool:
     """Whether this Celery worker is shutting down."""
-    return bool(_draining.value)
+    return _draining[0] != 0
 
 
 def _report(reason: str) -> None:
@@ -69,7 +67,7 @@ def _report(reason: str) -> None:
 @signals.worker_init.connect
 def _check(sender: Any = None, **_: Any) -> None:
     """Refuse to start where the configuration defeats the engine."""
-    _draining.value = 0
+    _draining[0] = 0
     fatal = [problem for problem in problems(getattr(sender, "app", None)) if problem.fatal]
     if fatal:
         raise ConfigurationError("; ".join(f"{problem.message} ({problem.hint})" for problem in fatal))
@@ -83,7 +81,7 @@ def _born(**_: Any) -> None:
 
 @signals.worker_shutting_down.connect
 def _drain(**_: Any) -> None:
-    _draining.value = 1
+    _draining[0] = 1
 
 
 @signals.worker_process_shutdown.connect

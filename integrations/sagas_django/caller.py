@@ -40,7 +40,10 @@ class DjangoCaller:
                 cursor.execute(sql, [argument])
                 row = cursor.fetchone()
         except Error as problem:
-            raise self._explained(problem) from problem
+            explained = self._explained(problem)
+            if explained is None:
+                raise  # as it is: retries look for the driver's error in its __cause__
+            raise explained from problem
         return None if row is None else row[0]
 
     def in_transaction(self) -> bool:
@@ -63,7 +66,7 @@ class DjangoCaller:
             raise InvalidInput("subject: the instance has no primary key yet; save it first", path="subject")
         return subject._meta.label, str(subject.pk)
 
-    def _explained(self, problem: Error) -> Exception:
+    def _explained(self, problem: Error) -> StoreNotReady | None:
         state = getattr(problem.__cause__, "sqlstate", None) or getattr(problem.__cause__, "pgcode", None)
         if state in NOT_MIGRATED:
             return StoreNotReady(
@@ -74,7 +77,7 @@ class DjangoCaller:
             return StoreNotReady(
                 f"{self.name} is read-only (a replica, or after a failover): connect to the primary: {problem}"
             )
-        return problem
+        return None
 
 
 def django_caller(using: Any) -> DjangoCaller | None:

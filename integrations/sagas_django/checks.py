@@ -113,7 +113,8 @@ def check_postgres(alias: str) -> list[CheckMessage]:
     if version < OLDEST_POSTGRES:
         found.append(
             Error(
-                f"DATABASES[{alias!r}] is PostgreSQL {version // 10000}, sagas need {OLDEST_POSTGRES // 10000} or newer",
+                f"DATABASES[{alias!r}] is PostgreSQL {version // 10000}; the oldest that sagas run on is "
+                f"{OLDEST_POSTGRES // 10000}",
                 hint="Upgrade the server, or keep sagas in a newer one and pass using= its alias.",
                 id="sagas.E003",
             )

@@ -106,7 +106,7 @@ def _cells(saga: SagaRow) -> tuple[str, ...]:
 
 
 def _shortened(text: str) -> str:
-    line = " ".join(text.split())
+    line = " ".join(one_line(text).split())
     return line if len(line) <= WIDEST else line[: WIDEST - 1] + "…"
 
 
@@ -142,7 +142,7 @@ def _head(saga: SagaRun) -> Iterator[str]:
     cancel = ", cancel requested" if saga.cancel_requested else ""
     yield f"status    {word(STATUS, saga.status)}{parked_from}{cancel}"
     if saga.error:
-        yield f"reason    {saga.error}"
+        yield f"reason    {one_line(saga.error)}"
     if saga.created_at and saga.updated_at:
         yield f"started   {clock(saga.created_at, 'seconds')} {zone()} ({age(saga.created_at)} ago)"
         last = "ended" if saga.finished_at else "changed"
@@ -152,7 +152,7 @@ def _head(saga: SagaRun) -> Iterator[str]:
 def _steps(saga: SagaRun) -> Iterator[str]:
     plan = plan_of(saga.name, saga.version)
     if plan is None:
-        yield f"steps     version {saga.version} of {saga.name} is not known to this process: only begun steps are shown"
+        yield f"steps     this process does not know {saga.name} version {saga.version}: only begun steps are shown"
     state = State(saga.status, saga.seq, dict(saga.steps or {}), saga.cancel_requested, saga.parked_from, saga.error)
     for line in step_lines(saga.id, plan, state):
         yield step_text(line)
@@ -199,7 +199,12 @@ def entry_text(entry: LogEntry) -> str:
         parts.append(f"again after {data['retry_in']:.1f} s")
     if data.get("error"):
         parts.append(f"{data['error'].get('type', '')}: {data['error'].get('message', '')}")
-    return "  ".join(part for part in parts if part)
+    return one_line("  ".join(part for part in parts if part))
+
+
+def one_line(text: str) -> str:
+    """Text without line breaks and control characters, which would let an error message forge lines."""
+    return "".join(each if each.isprintable() else " " for each in text)
 
 
 def ask(database: str, wanted: str, kind: str, reason: str) -> SagaRun:

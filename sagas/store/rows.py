@@ -45,7 +45,7 @@ class Delivery:
     payload: str | None = None  # of a request
     history: dict[int, bytes] = field(default_factory=dict)  # seq -> data of entry 0 and of done steps
     memory: Memory = NOTHING
-    begun_at: float = field(default_factory=time.monotonic)  # this process's clock
+    begun_at: float  # this process's monotonic clock, before the statement that began it
 
     @property
     def held(self) -> Held:
@@ -86,16 +86,17 @@ def begin(
         "ids": [id for id, _ in held], "tokens": [token for _, token in held],
         "holder": holder, "lease": lease, "published": published, "now": now,
     }  # fmt: skip
+    began = time.monotonic()
     with psycopg.Cursor(connection, row_factory=dict_row) as cursor:
-        return [_delivery(row) for row in cursor.execute(query(PACKAGE, "begin"), parameters)]
+        return [_delivery(row, began) for row in cursor.execute(query(PACKAGE, "begin"), parameters)]
 
 
-def _delivery(row: dict[str, Any]) -> Delivery | Damaged:
+def _delivery(row: dict[str, Any], began: float) -> Delivery | Damaged:
     try:
         return Delivery(
             id=row["id"], token=row["token"], kind=row["kind"], queue=row["queue"], saga_id=row["saga_id"],
             name=row["name"], version=row["version"], key=row["key"], state=state_of(row),
-            attempt=_attempt(row), payload=row["payload"], memory=_memory(row),
+            attempt=_attempt(row), payload=row["payload"], memory=_memory(row), begun_at=began,
             history={s: e.encode() for s, e in zip(row["history_seqs"] or (), row["history"] or (), strict=True)},
         )  # fmt: skip
     except (ValueError, TypeError, msgspec.MsgspecError) as problem:

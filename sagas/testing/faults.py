@@ -4,15 +4,15 @@ A settings module of tests or of the demo calls `install_from_environment()`; th
 command with `SAGAS_FAULT` set, waits for the marker file, looks, and kills:
 
     fault = "worker.after_body@charge:do:pause"      # point @ work : action
-    worker = processes.python("-m", "django", "sagas", "worker", env=environment(fault, marker))
+    worker = processes.python("-m", "django", "sagas", "worker", env=environment(marker, fault))
     hit = wait_for_hit(marker, worker)
     os.kill(hit.pid, signal.SIGKILL)
-    worker.wait(10)
 
 The grammar is `POINT[@WORK][#N]:ACTION`. POINT is one of `sagas.points.Point`; WORK is what the point
-must be about, such as ``charge:do`` or ``charge:undo``, one of several where a point is about a batch; N counts hits in this
-process, from 1; ACTION is `pause` (stand still there until the marker file is removed) or `kill` (SIGKILL
-ourselves there). Each process strikes once.
+must be about, such as ``charge:do`` or ``charge:undo``, one of several where a point is about a batch; N counts
+hits in one process, from 1; ACTION is `pause` (stand still there until `resume(marker)`) or `kill` (SIGKILL
+ourselves there). Several faults are separated by spaces, each with a marker of its own. A fault strikes
+once for all processes that share its marker, so a pool may replace the child that was killed.
 """
 
 from __future__ import annotations
@@ -83,10 +83,7 @@ class Fault:
 
 @dataclass(slots=True)
 class Striker:
-    """Listens to the points of this process and strikes when the fault's is reached.
-
-    A forked child goes on counting where its parent was, on its own.
-    """
+    """Strikes when the point of its fault is reached. A forked child counts on from its parent, on its own."""
 
     fault: Fault
     marker: Path
@@ -98,13 +95,13 @@ class Striker:
             return
         with self.lock:
             self.hits += 1
-            if self.hits != self.fault.hit:
+            if self.hits != self.fault.hit or self.marker.exists():
                 return
-        _write(self.marker, {"point": point.value, "detail": detail, "pid": os.getpid()})
+            _write(self.marker, {"point": point.value, "detail": detail, "pid": os.getpid()})
         if self.fault.kills:
             os.kill(os.getpid(), signal.SIGKILL)
         deadline = time.monotonic() + LONGEST_PAUSE
-        while self.marker.exists() and time.monotonic() < deadline:
+        while not _go(self.marker).exists() and time.monotonic() < deadline:
             time.sleep(0.02)
 
 
@@ -120,18 +117,28 @@ def install_from_environment() -> None:
     marker = os.environ.get(FILE)
     if not marker:
         raise FaultError(f"{FAULT} is set and {FILE} is not: say where the marker file is to be written")
-    listen(Striker(Fault.parse(text), Path(marker)))
+    strikers = [Striker(Fault.parse(each), _numbered(Path(marker), n)) for n, each in enumerate(text.split())]
+
+    def strike(point: Point, detail: str) -> None:
+        for striker in strikers:
+            striker(point, detail)
+
+    listen(strike)
 
 
-def environment(fault: str, marker: Path) -> dict[str, str]:
+def environment(marker: Path, *faults: str) -> dict[str, str]:
     """What to add to the environment of a process that is to strike.
 
+    Args:
+        marker: the file that the first fault leaves; the others' names have a number more.
+        faults: what is planned.
+
     Raises:
-        FaultError: the fault cannot be understood, or the marker of an earlier one is still there.
+        FaultError: a fault cannot be understood, or the marker of an earlier one is still there.
     """
     if marker.exists():
         raise FaultError(f"{marker} exists: a fault struck there already")
-    return {FAULT: str(Fault.parse(fault)), FILE: str(marker)}
+    return {FAULT: " ".join(str(Fault.parse(each)) for each in faults), FILE: str(marker)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,18 +150,19 @@ class Hit:
     pid: int  # of the very process: a child, where the command forks
 
 
-def wait_for_hit(marker: Path, process: Process, timeout: float = 20) -> Hit:
+def wait_for_hit(marker: Path, process: Process, *, number: int = 0, timeout: float = 20) -> Hit:
     """Wait until the fault strikes.
 
     Args:
-        marker: the file it leaves.
+        marker: as in `environment`.
         process: the command that was started with it.
+        number: which of its faults, from 0.
         timeout: seconds.
 
     Raises:
         ProcessFailed: the point was not reached: the command ended first, or time is over.
     """
-    deadline = time.monotonic() + timeout
+    deadline, marker = time.monotonic() + timeout, _numbered(marker, number)
     while True:
         ended = process.poll()  # before the look at the file: it may strike and die in between
         if marker.exists():
@@ -164,6 +172,19 @@ def wait_for_hit(marker: Path, process: Process, timeout: float = 20) -> Hit:
         if time.monotonic() > deadline:
             raise process.failure(f"did not reach the point within {timeout:g} s")
         time.sleep(0.02)
+
+
+def resume(marker: Path, *, number: int = 0) -> None:
+    """Let a process go on that pauses at its point."""
+    _go(_numbered(marker, number)).touch()
+
+
+def _numbered(marker: Path, number: int) -> Path:
+    return marker.with_name(f"{marker.name}.{number}") if number else marker
+
+
+def _go(marker: Path) -> Path:
+    return marker.with_name(f"{marker.name}.go")
 
 
 def _hit(said: Mapping[str, object]) -> Hit:

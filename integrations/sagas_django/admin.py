@@ -1,0 +1,215 @@
+"""The admin: sagas with their logs, the outbox, and the dedupe table. All of it is for looking only."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy as _
+
+from sagas import machine
+from sagas_django.admin_base import ReadOnlyAdmin, badge, moment
+from sagas_django.admin_filters import (
+    HolderFilter,
+    NameFilter,
+    QueueFilter,
+    StatusFilter,
+    as_uuid,
+    search_sagas,
+)
+from sagas_django.admin_timeline import LAST, MOST_PAYLOAD, dedupe_records, outbox_rows, subject_link, timeline, work_of
+from sagas_django.models import DedupeRecord, OutboxRow, SagaRow
+from sagas_django.operate import current_step
+from sagas_django.progress import plan_of, state_of, step_lines
+from sagas_django.wording import DIRECTION, STATUS, STEP_STATUS, age, from_now, word
+
+Rows = QuerySet[Any]
+
+
+@admin.register(SagaRow)
+class SagaAdmin(ReadOnlyAdmin):
+    """Sagas, newest first, and the page of each."""
+
+    list_display = ("shown_status", "shown_name", "shown_key", "shown_step", "shown_age", "shown_change")
+    list_display_links = ("shown_name", "shown_key")
+    list_filter = (StatusFilter, NameFilter)
+    search_fields = ("id",)  # makes the box appear; get_search_results does the rest
+    search_help_text = _("Exactly an id, a key, or name:key")
+    ordering = ("-id",)
+    change_form_template = "admin/sagas/sagarow/change_form.html"
+
+    def get_queryset(self, request: HttpRequest) -> Rows:
+        return super().get_queryset(request).defer("headers", "input_hash")
+
+    def get_search_results(self, request: HttpRequest, queryset: Rows, search_term: str) -> tuple[Rows, bool]:
+        return (search_sagas(queryset, search_term) if search_term.strip() else queryset), False
+
+    @admin.display(description=_("status"))
+    def shown_status(self, saga: SagaRow) -> SafeString:
+        return badge("status", saga.status, word(STATUS, saga.status))
+
+    @admin.display(description=_("name"))
+    def shown_name(self, saga: SagaRow) -> str:
+        return f"{saga.name} v{saga.version}"
+
+    @admin.display(description=_("key"))
+    def shown_key(self, saga: SagaRow) -> str:
+        return saga.key if saga.run == 1 else f"{saga.key} ({saga.run})"
+
+    @admin.display(description=_("current step"))
+    def shown_step(self, saga: SagaRow) -> str:
+        return current_step(saga)
+
+    @admin.display(description=_("age"))
+    def shown_age(self, saga: SagaRow) -> SafeString:
+        return moment(saga.created_at, age(saga.created_at))
+
+    @admin.display(description=_("last change"))
+    def shown_change(self, saga: SagaRow) -> SafeString:
+        return moment(saga.updated_at, from_now(saga.updated_at))
+
+    def changeform_view(
+        self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        return super().changeform_view(request, object_id, form_url, {**(extra_context or {}), "title": _("Saga")})
+
+    def render_change_form(
+        self, request: HttpRequest, context: Any, add: bool = False, change: bool = False, form_url: str = "",
+        obj: Any = None,
+    ) -> HttpResponse:  # fmt: skip
+        context.update(self.page(request, obj))
+        return super().render_change_form(request, context, add, change, form_url, obj)
+
+    def page(self, request: HttpRequest, saga: SagaRow) -> dict[str, Any]:
+        """What the page of one saga shows."""
+        alias = saga._state.db or "default"
+        before = request.GET.get("before", "")
+        entries, earlier = timeline(alias, saga.pk, int(before) if before.isdecimal() else LAST)
+        plan, state = plan_of(saga.name, saga.version), state_of(saga)
+        steps = [] if state is None else step_lines(saga.pk, plan, state)
+        return {
+            "saga": saga,
+            "status_word": word(STATUS, saga.status),
+            "parked_from_word": word(STATUS, saga.parked_from),
+            "age": age(saga.created_at),
+            "changed": from_now(saga.updated_at),
+            "finished": state is not None and machine.finished(state),
+            "plan_known": plan is not None,
+            "readable": state is not None,
+            "subject_url": subject_link(request, self.admin_site, saga),
+            "steps": [
+                {"line": line, "status": word(STEP_STATUS, line.state.status), "next": word(DIRECTION, line.next)}
+                for line in steps
+            ],
+            "outbox": outbox_rows(alias, saga.pk),
+            "dedupe": dedupe_records(alias, saga.pk),
+            "entries": entries,
+            "earlier": earlier and entries[0].seq,
+            "later": before.isdecimal(),
+        }
+
+
+@admin.register(OutboxRow)
+class OutboxAdmin(ReadOnlyAdmin):
+    """What must be run or delivered, oldest row first."""
+
+    list_display = ("shown_id", "shown_queue", "shown_work", "shown_saga", "shown_due", "shown_holder", "shown_counts")
+    list_filter = (QueueFilter, HolderFilter)
+    search_fields = ("saga_id",)
+    search_help_text = _("Exactly a saga's id")
+    ordering = ("id",)
+
+    def get_queryset(self, request: HttpRequest) -> Rows:
+        return super().get_queryset(request).defer("payload", "headers")
+
+    def get_search_results(self, request: HttpRequest, queryset: Rows, search_term: str) -> tuple[Rows, bool]:
+        return by_saga(queryset, search_term), False
+
+    @admin.display(description=_("row"))
+    def shown_id(self, row: OutboxRow) -> int:
+        return int(row.pk)
+
+    @admin.display(description=_("queue"))
+    def shown_queue(self, row: OutboxRow) -> str:
+        return str(row.queue)
+
+    @admin.display(description=_("work"))
+    def shown_work(self, row: OutboxRow) -> str:
+        return work_of(row)
+
+    @admin.display(description=_("saga"))
+    def shown_saga(self, row: OutboxRow) -> SafeString | None:
+        return saga_link(self.admin_site, row.saga_id)
+
+    @admin.display(description=_("due"))
+    def shown_due(self, row: OutboxRow) -> SafeString:
+        return moment(row.due_at, from_now(row.due_at))
+
+    @admin.display(description=_("holder"))
+    def shown_holder(self, row: OutboxRow) -> Any:
+        return row.holder
+
+    @admin.display(description=_("token / publishes / deliveries / failures"))
+    def shown_counts(self, row: OutboxRow) -> str:
+        return f"{row.token} / {row.publishes} / {row.deliveries} / {row.failures}"
+
+
+@admin.register(DedupeRecord)
+class DedupeAdmin(ReadOnlyAdmin):
+    """What is known about effects, by idempotency key."""
+
+    list_display = ("shown_key", "shown_state", "shown_saga", "shown_created")
+    search_fields = ("key",)
+    search_help_text = _("Exactly an idempotency key, or a saga's id")
+    ordering = ("key",)
+    fields = ("key", "state", "shown_saga", "token", "fingerprint", "created_at", "expires_at", "shown_response")
+    readonly_fields = ("shown_saga", "shown_response")
+
+    def get_queryset(self, request: HttpRequest) -> Rows:
+        return super().get_queryset(request).defer("response")
+
+    def get_search_results(self, request: HttpRequest, queryset: Rows, search_term: str) -> tuple[Rows, bool]:
+        if search_term.strip() and as_uuid(search_term) is None:
+            return queryset.filter(key=search_term.strip()), False
+        return by_saga(queryset, search_term), False
+
+    @admin.display(description=_("idempotency key"))
+    def shown_key(self, record: DedupeRecord) -> str:
+        return str(record.key)
+
+    @admin.display(description=_("state"))
+    def shown_state(self, record: DedupeRecord) -> str:
+        return str(record.state)
+
+    @admin.display(description=_("saga"))
+    def shown_saga(self, record: DedupeRecord) -> SafeString | None:
+        return saga_link(self.admin_site, record.saga_id)
+
+    @admin.display(description=_("created"))
+    def shown_created(self, record: DedupeRecord) -> SafeString:
+        return moment(record.created_at)
+
+    @admin.display(description=_("response"))
+    def shown_response(self, record: DedupeRecord) -> str | None:
+        return None if record.response is None else json.dumps(record.response)[:MOST_PAYLOAD]
+
+
+def by_saga(queryset: Rows, term: str) -> Rows:
+    """Rows of exactly this saga; all without a term, none when it is no id."""
+    if not term.strip():
+        return queryset
+    id = as_uuid(term)
+    return queryset.none() if id is None else queryset.filter(saga_id=id)
+
+
+def saga_link(site: admin.AdminSite, saga_id: Any) -> SafeString | None:
+    """A link to the page of a saga."""
+    if saga_id is None:
+        return None
+    return format_html('<a href="{}">{}</a>', reverse(f"{site.name}:sagas_sagarow_change", args=[saga_id]), saga_id)

@@ -1,0 +1,145 @@
+"""What the page of one saga shows besides its row: its log as a timeline, its work, its dedupe records."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from django.apps import apps
+from django.contrib.admin import AdminSite
+from django.db import connections
+from django.http import HttpRequest
+from django.urls import NoReverseMatch, reverse
+from django.utils.translation import gettext as _
+
+from sagas.events import Kind
+from sagas_django.models import OutboxRow, SagaRow
+from sagas_django.wording import DIRECTION, KIND, REQUEST, SOURCE, from_now, span, word
+from sagas_outbox.queries import query
+
+MOST_ENTRIES: Final = 200  # of a log, on one page
+MOST_PAYLOAD: Final = 4_000  # characters of a payload
+MOST_RECORDS: Final = 100  # outbox rows and dedupe records
+LAST: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Payload:
+    """A payload as text, or its beginning."""
+
+    label: str
+    text: str
+    size: int  # characters of the whole
+    cut: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TimelineEntry:
+    """One log entry in words."""
+
+    seq: int
+    at: datetime
+    since: str  # time since the entry before it
+    kind: str
+    label: str
+    step: str
+    direction: str
+    attempt: int
+    token: int | None
+    unknown: bool
+    ignored: bool
+    error: str
+    traceback: str
+    facts: list[tuple[str, str]]
+    payload: Payload | None
+
+
+def timeline(alias: str, saga_id: UUID, before: int = LAST) -> tuple[list[TimelineEntry], bool]:
+    """The newest entries of a log in order, and whether there are earlier ones.
+
+    Args:
+        alias: the database.
+        saga_id: the saga.
+        before: only entries with a lower `seq`.
+    """
+    rows = _fetch(alias, "timeline", saga=saga_id, before=before, limit=MOST_ENTRIES + 1)
+    return [_entry(row) for row in reversed(rows[:MOST_ENTRIES])], len(rows) > MOST_ENTRIES
+
+
+def _fetch(alias: str, name: str, **parameters: Any) -> list[dict[str, Any]]:
+    with connections[alias].cursor() as cursor:
+        cursor.execute(query("sagas_django", name), {"payload": MOST_PAYLOAD + 1, **parameters})
+        columns = [column[0] for column in cursor.description]
+        return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
+
+
+def _entry(row: dict[str, Any]) -> TimelineEntry:
+    facts: dict[str, Any] = json.loads(row["facts"])
+    error = facts.get("error") or {}
+    return TimelineEntry(
+        seq=row["seq"], at=row["at"], kind=row["kind"], label=word(KIND, row["kind"]),
+        since="" if row["previous_at"] is None else span(row["at"] - row["previous_at"]),
+        step=row["step"] or "", direction=word(DIRECTION, facts.get("direction")), attempt=row["attempt"],
+        token=row["token"], unknown=bool(facts.get("unknown")), ignored=bool(facts.get("ignored")),
+        error=f"{error.get('type', '')}: {error.get('message', '')}" if error else "",
+        traceback=str(error.get("traceback", "")), facts=_words(facts),
+        payload=_payload(_("Input") if row["kind"] == Kind.STARTED else _("Result"), row),
+    )  # fmt: skip
+
+
+def _words(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """The facts that have a line of their own."""
+    found = [
+        (_("answered by"), word(SOURCE, facts.get("source"))),
+        (_("reason"), str(facts.get("reason", ""))),
+        (_("asked by"), str(facts.get("actor", ""))),
+    ]
+    if isinstance(facts.get("retry_in"), int | float):
+        found.append((_("again after"), _("%(s).1f s") % {"s": facts["retry_in"]}))
+    if facts.get("deliveries", 0) > 1:
+        found.append((_("begun bodies accounted for"), str(facts["deliveries"])))
+    return [(name, value) for name, value in found if value]
+
+
+def _payload(label: str, row: dict[str, Any]) -> Payload | None:
+    text = row["payload"]
+    if text is None or text == "null":
+        return None
+    return Payload(label=label, text=text[:MOST_PAYLOAD], size=row["size"], cut=len(text) > MOST_PAYLOAD)
+
+
+def dedupe_records(alias: str, saga_id: UUID) -> list[dict[str, Any]]:
+    """What the dedupe table knows about the saga's effects."""
+    rows = _fetch(alias, "dedupe", saga=saga_id, limit=MOST_RECORDS)
+    return [row | {"response": _payload(_("Response"), row)} for row in rows]
+
+
+def outbox_rows(alias: str, saga_id: UUID) -> list[dict[str, Any]]:
+    """The saga's work: who holds it, and when it is due."""
+    rows = OutboxRow.objects.using(alias).defer("payload", "headers").filter(saga_id=saga_id).order_by("id")
+    return [{"row": row, "work": work_of(row), "due": from_now(row.due_at)} for row in rows[:MOST_RECORDS]]
+
+
+def work_of(row: OutboxRow) -> str:
+    """What an outbox row is about."""
+    if row.step is None:
+        return _("request: %(kind)s") % {"kind": word(REQUEST, row.kind)}
+    return f"{row.step} ({word(DIRECTION, row.direction)})"
+
+
+def subject_link(request: HttpRequest, site: AdminSite, saga: SagaRow) -> str | None:
+    """The admin page of the business object that the saga is about; None when this user has none."""
+    try:
+        model = apps.get_model(saga.subject_type or "")
+    except (LookupError, ValueError):
+        return None
+    if not site.is_registered(model) or not site.get_model_admin(model).has_view_permission(request):
+        return None
+    try:
+        page = f"{site.name}:{model._meta.app_label}_{model._meta.model_name}_change"
+        return reverse(page, args=[saga.subject_id])
+    except NoReverseMatch:
+        return None

@@ -1,0 +1,129 @@
+"""How users write sagas, checked by type checkers only: `mypy --strict` and pyright must accept every line but
+those marked to be ignored, and must reject those (unused marks are errors in both)."""
+
+# pyright: reportUnnecessaryTypeIgnoreComment=true
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from typing import assert_type
+from uuid import UUID
+
+from sagas import (
+    COMPENSATE,
+    NOT_DONE,
+    PARK,
+    UNKNOWN,
+    NotDone,
+    OnExisting,
+    Refused,
+    Retry,
+    Saga,
+    Step,
+    StepRun,
+    Undecided,
+    Unknown,
+    external_step,
+    step,
+)
+
+
+@dataclass(frozen=True)
+class OrderPlaced:
+    order_id: UUID
+    amount: Decimal
+
+
+class PlaceOrder(Saga[OrderPlaced], name="typing.place_order", version=1):
+    @step
+    def reserve(self) -> UUID:
+        assert_type(self.input, OrderPlaced)
+        assert_type(self.id, UUID)
+        assert_type(self.key, str | None)
+        assert_type(self.idempotency_key, str)
+        assert_type(self.attempt, int)
+        assert_type(self.headers, Mapping[str, str])
+        self.heartbeat(progress="half")
+        return self.input.order_id
+
+    @reserve.compensate
+    def release(self, reservation: UUID) -> None: ...
+
+    @external_step(
+        retry=Retry(max_attempts=8, give_up_on=(ValueError,)),
+        timeout=30,
+        queue="payments",
+        key_ttl=timedelta(hours=24),
+        on_unknown=COMPENSATE,
+        settle_after=60,
+        max_deliveries=3,
+    )
+    def charge(self) -> str:
+        assert_type(self.reserve, StepRun[UUID])
+        assert_type(self.reserve.result, UUID)
+        assert_type(self.reserve.attempts, int)
+        assert_type(self.reserve.status, str)
+        raise Refused("card declined")
+
+    @charge.resolve
+    def find_charge(self) -> str | NotDone:
+        if self.attempt > 3:
+            raise Undecided
+        return NOT_DONE
+
+    @charge.compensate(retry=Retry(first=5), timeout=timedelta(seconds=3), queue="refunds", external=True)
+    def refund(self, charge_id: str | Unknown) -> None:
+        if charge_id is UNKNOWN:
+            return
+        assert_type(charge_id, str)
+
+    @refund.resolve
+    def find_refund(self, charge_id: str | Unknown) -> NotDone | None:
+        return None
+
+    @step(compensate=None, on_unknown=PARK)  # type: ignore[call-overload, untyped-decorator]
+    def local_steps_are_never_unknown(self) -> None: ...
+
+    @external_step(pivot=True, compensate=None)
+    def ship(self) -> None:
+        assert_type(self.charge.result, str)
+        wrong: int = self.charge.result  # type: ignore[assignment]
+        del wrong
+        self.charge.result = "x"  # type: ignore[misc]
+
+
+class Wrong(Saga[OrderPlaced]):
+    @external_step
+    def charge(self) -> str:
+        return "c1"
+
+    @charge.compensate  # type: ignore[arg-type]
+    def refund(self, charge_id: int) -> None: ...
+
+    @charge.resolve  # type: ignore[arg-type]
+    def find(self) -> int:
+        return 1
+
+    @charge.compensate  # type: ignore[arg-type]
+    def undo(self, charge_id: str) -> int:
+        return 1
+
+
+def on_the_class(order: OrderPlaced) -> None:
+    """What the outside may do."""
+    assert_type(PlaceOrder.reserve, Step[PlaceOrder, UUID])
+    assert_type(PlaceOrder.fingerprint(), str)
+    assert_type(PlaceOrder.saga_version, int)
+    PlaceOrder.start(order)
+    PlaceOrder.start(order, key="k", on_existing=OnExisting.RAISE, headers={"a": "b"}, own_transaction=True)
+    PlaceOrder.get(key="k")
+    PlaceOrder.cancel(key="k", reason="asked for")
+
+    PlaceOrder.start("order")  # type: ignore[arg-type]
+    PlaceOrder.start(order, key=7)  # type: ignore[arg-type]
+    PlaceOrder.start(order, on_existing="raise")  # type: ignore[arg-type]
+    PlaceOrder.cancel(key="k")  # type: ignore[call-arg]
+    print(PlaceOrder.charge.result)  # type: ignore[attr-defined]
