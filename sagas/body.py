@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from sagas import codec, errors
@@ -24,6 +24,7 @@ from sagas.events import Answer as AnswerEvent
 from sagas.events import Attempt, Direction, Failed, Refused, Source, Succeeded, Undecided, Unstorable
 from sagas.failure import error_text
 from sagas.fold import track_of
+from sagas.guard import Guard
 from sagas.head import Head, read_head
 from sagas.keys import idempotency_key
 from sagas.machine import step_of
@@ -35,6 +36,7 @@ from sagas.takeover import Argument, Ask, Memory, Misplaced, Run, assess
 
 NULL = Raw(b"null")
 SagaClass = type[Saga[Any]]
+GuardFor = Callable[[Delivery, str], Guard]  # for an attempt and its idempotency key
 
 
 _steps: dict[SagaClass, Mapping[str, Step[Any, Any]]] = {}
@@ -57,8 +59,10 @@ class Body:
     attempt_event: Attempt
     limit: int  # bytes of a result
     session: Any = None
-    alive: Callable[[], bool] = lambda: True
+    alive: Callable[[], bool]
+    guard: GuardFor | None  # None: a local step
     idempotency_key: str = ""
+    read: Any = UNSET  # the input, once it was asked for
 
     def declared(self) -> Step[Any, Any]:
         """The step that is at work."""
@@ -70,7 +74,9 @@ class Body:
 
     @property
     def input(self) -> Any:
-        return codec.decode(self.head.input, self.definition.input_type, what="input")
+        if self.read is UNSET:
+            self.read = codec.decode(self.head.input, self.definition.input_type, what="input")
+        return self.read
 
     @property
     def id(self) -> UUID:
@@ -104,7 +110,16 @@ class Body:
         raw = _set(facts_of(self.delivery.history[seq]).result)
         return codec.decode(raw, step_named(self.definition, name).result_type, what=f"result of step {name!r}")
 
-    def heartbeat(self, progress: object = None) -> None:
+    def effect(self, name: str, call: Callable[[str], Any], *, returns: Any, request: object = None) -> Any:
+        if self.guard is None:
+            raise errors.ConfigurationError(
+                f"{self.delivery.label}: effect() is for external steps; what a local step writes is exactly once "
+                f"by itself, and what reaches other systems belongs in an @external_step"
+            )
+        self.heartbeat()
+        return self.guard(self.delivery, self.idempotency_key).effect(name, call, returns=returns, request=request)
+
+    def heartbeat(self) -> None:
         if not self.alive():
             raise errors.LeaseLost(
                 f"{self.delivery.label}: the lease is lost, another worker may have taken over; stop without further "
@@ -121,7 +136,13 @@ class Body:
 
 
 def perform(
-    delivery: Delivery, definition: SagaClass, *, limit: int, session: Any = None, alive: Callable[[], bool]
+    delivery: Delivery,
+    definition: SagaClass,
+    *,
+    limit: int,
+    session: Any,
+    alive: Callable[[], bool],
+    guard: GuardFor | None,
 ) -> AnswerEvent | Misplaced | None:
     """Do what a begun delivery calls for and say what came of it.
 
@@ -131,6 +152,7 @@ def perform(
         limit: bytes that a result may take.
         session: what local steps get as `self.session`.
         alive: whether the lease is still held.
+        guard: makes the guard for `effect()`; None in a local step.
 
     Returns:
         The event to decide about; `Misplaced` for a row that stands for no work; None when the lease was lost.
@@ -140,7 +162,8 @@ def perform(
         delivery.attempt, jitter=random.random(), now=delivery.attempt.now + time.monotonic() - delivery.begun_at
     )  # fmt: skip
     body = Body(
-        delivery=delivery, definition=definition, attempt_event=event, limit=limit, session=session, alive=alive
+        delivery=delivery, definition=definition, attempt_event=event, limit=limit, session=session, alive=alive,
+        guard=guard,
     )  # fmt: skip
     action = assess(definition.plan, delivery.state, event, memory=delivery.memory)
     if isinstance(action, Ask):
@@ -170,7 +193,7 @@ def _ask(body: Body) -> Any:
         return Succeeded(event, NULL, Source.RESOLVE)
     stored = _store(body, found)
     if isinstance(stored, Unstorable):
-        return stored
+        return stored if event.direction is Direction.DO else Undecided(event, stored.error)
     if event.direction is Direction.SETTLE:
         return assess(plan, state, event, memory=Memory(response=stored))
     return Succeeded(event, stored, Source.RESOLVE)
@@ -205,6 +228,9 @@ def _run(body: Body, action: Run) -> AnswerEvent | None:
         return Refused(event, error_text(refused))
     except errors.LeaseLost:
         return None
+    except errors.Unstorable as problem:  # of an effect() that happened
+        text = error_text(problem)
+        return Unstorable(event, text) if going_forward else Failed(event, text, give_up=True)
     except (Exception, SystemExit) as problem:
         retry = step.plan.retry if going_forward or step.plan.undo is None else step.plan.undo.retry
         return Failed(event, error_text(problem), give_up=isinstance(problem, retry.give_up_on))

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from sagas.errors import CodecError, InvalidInput, PayloadTooLarge
-from sagas.mismatch import MAX_DEPTH, Problem, find_difference, find_problem
+from sagas.mismatch import MAX_DEPTH, Problem, find_difference, find_problem, find_refused
 from sagas.storable import check_type, facts_of
 
 __all__ = ["DEFAULT_LIMIT", "MAX_DEPTH", "canonical", "check_type", "decode", "encode", "fingerprint", "same_input"]
@@ -88,7 +88,10 @@ def encode(
     except CodecError:
         raise
     except (Exception, RecursionError) as problem:
-        _refuse(error, find_problem(value, what) or _from_msgspec(problem, what), problem)
+        path, reason = find_problem(value, what) or _from_msgspec(problem, what)
+        if path == what:  # msgspec names no place when it cannot write
+            path = find_refused(value, what, shape.write)
+        _refuse(error, (path, reason), problem)
     if same and not shape.suspicious(raw):
         return raw
     found = find_problem(value, what) or find_difference(value, back, what)

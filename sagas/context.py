@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, Protocol
 from uuid import UUID
@@ -60,6 +60,10 @@ class RunContext(Protocol):
         """This saga's run of one of its steps."""
         ...
 
-    def heartbeat(self, progress: object = None) -> None:
-        """Say that the body is alive; raises LeaseLost when it may not go on."""
+    def effect(self, name: str, call: Callable[[str], Any], *, returns: Any, request: object = None) -> Any:
+        """Have one guarded side effect."""
+        ...
+
+    def heartbeat(self) -> None:
+        """Raises LeaseLost when the body may not go on."""
         ...

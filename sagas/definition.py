@@ -7,7 +7,7 @@ type that does not exist yet, the checks that need it wait for `registry.load()`
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from uuid import UUID
 
@@ -180,16 +180,34 @@ class Saga(Generic[I]):
         """The SQLAlchemy session of a local step; None under Django and in external steps."""
         return self._run.session
 
-    def heartbeat(self, *, progress: object = None) -> None:
-        """Say that a long body is alive.
-
-        Args:
-            progress: something small to show to operators.
+    def heartbeat(self) -> None:
+        """Ask, in a long body, whether it may go on.
 
         Raises:
             LeaseLost: another worker may have taken over; stop without further side effects.
         """
-        self._run.heartbeat(progress)
+        self._run.heartbeat()
+
+    def effect(self, name: str, call: Callable[[str], T], *, returns: type[T], request: object = None) -> T:
+        """Have one side effect of an external step, unless an earlier attempt of the step had it already.
+
+        Args:
+            name: of the effect, different from the others in this step; part of its idempotency key.
+            call: has the effect, given its idempotency key.
+            returns: the type that `call` returns; stored like a step's result.
+            request: what is asked for; the same name with another request is refused.
+
+        Returns:
+            What `call` returned, now or in an earlier attempt.
+
+        Raises:
+            EffectMismatch: an earlier attempt asked for something else under this name.
+            LeaseLost: the compensation of the step has begun.
+            Unstorable: the effect happened, and what came back cannot be stored.
+            ConfigurationError: the step is local; its writes need no guard.
+        """
+        found: T = self._run.effect(name, call, returns=returns, request=request)
+        return found
 
     @classmethod
     def start(

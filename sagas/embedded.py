@@ -18,6 +18,7 @@ from typing import Any
 
 import psycopg
 
+from sagas.heart import Job
 from sagas.pace import Pace
 from sagas.ports import Store
 from sagas.store.rows import Delivery
@@ -92,7 +93,7 @@ class Embedded:
             for job in jobs:
                 with self._lock:
                     self._busy += 1
-                pool.submit(self._run, job)
+                pool.submit(self._run, self.worker.take_up(job))  # its leases are kept also while it queues
             if until_idle and not jobs and self._idle():
                 return
             if not jobs:
@@ -116,6 +117,7 @@ class Embedded:
                 begun: list[Delivery] = []
                 for held in self._due(connection, free):
                     begun += held
+                self._marks.claimed(len(begun))
         except psycopg.Error as problem:
             log.warning("cannot claim, trying again in %s s: %s", self.settings.poll, problem)
             self._healthy_since = time.monotonic() + self.settings.heartbeat
@@ -127,9 +129,7 @@ class Embedded:
         if self._marks.full_scan_due():
             began = time.monotonic()
             found = claims.queues(connection, now=None)
-            self._marks.full_scan_done(
-                {queue: due_at for queue, (_, due_at) in found.items()}, time.monotonic() - began
-            )  # fmt: skip
+            self._marks.full_scan_done(found, time.monotonic() - began)
 
     def _due(self, connection: claims.Connection, free: int) -> list[list[Delivery]]:
         """Lock and begin due rows. A row that was begun before travels alone: it may kill its worker again."""
@@ -168,11 +168,11 @@ class Embedded:
             return 0.0
         return self.pace.known().get((delivery.name, delivery.attempt.step, delivery.attempt.direction.value))
 
-    def _run(self, job: list[Delivery]) -> None:
+    def _run(self, job: Job) -> None:
         try:
             self.worker.run(job)
         except Exception:
-            log.exception("a batch of %d rows ended with an error; their leases run out", len(job))
+            log.exception("a batch of %d rows ended with an error; their leases run out", len(job.held))
         finally:
             with self._lock:
                 self._busy -= 1

@@ -13,6 +13,7 @@ SagaError
 │   ├── Unstorable          ... in the result of a step
 │   └── PayloadTooLarge     ... more bytes than the store takes
 ├── NoResult                `self.<step>.result` of a step that has none
+├── EffectMismatch          an effect is asked for under a key that stands for another request
 ├── LeaseLost               this worker may no longer act for the saga
 ├── Refused                 raised by step bodies: "this attempt definitely did nothing"
 └── Undecided               raised by `resolve`: "cannot tell yet, ask again"
@@ -101,6 +102,10 @@ class NoResult(SagaError):
 
 class LeaseLost(SagaError):
     """This worker no longer holds the lease: another may have taken the saga over, so stop without side effects."""
+
+
+class EffectMismatch(SagaError):
+    """An effect of this name was tried before with another request."""
 
 
 class Refused(SagaError):

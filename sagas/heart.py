@@ -32,6 +32,7 @@ class Job:
     """The rows one thread works through. `waiting` is shared with the heart: take under its lock."""
 
     waiting: deque[Delivery] = field(default_factory=deque)
+    held: list[Held] = field(default_factory=list)  # all it ever had
     running: Delivery | None = None
     since: float = field(default_factory=time.monotonic)  # when the running body began, or the job was made
     timeout: float = 0.0
@@ -110,6 +111,7 @@ class Heart:
         with self._lock:
             job.waiting.extend(deliveries)
             for delivery in deliveries:
+                job.held.append(delivery.held)
                 self._held[delivery.held] = delivery.begun_at
 
     def release(self, held: list[Held]) -> None:
@@ -120,10 +122,11 @@ class Heart:
                 self._lost.discard(each)
 
     def close_job(self, job: Job) -> None:
-        """The job is over, however it ended."""
+        """The job is over, however it ended; nothing it had is renewed any longer."""
         with self._lock:
             self._jobs.discard(job)
             job.running = None
+        self.release(job.held)
 
     def alive(self, delivery: Delivery) -> bool:
         """Whether the lease of a row is still ours, as far as is known."""

@@ -2,13 +2,17 @@
 
 Several local steps may share a transaction, each in its savepoint. The outbox rows are locked first and
 stay locked, so nobody can take a row over while its body runs.
+
+The price of sharing: what a body locks stays locked until the last one is done. Steps that update the same few
+rows deadlock that way, so a step that was in a deadlock runs alone for a while.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import psycopg
 
@@ -24,10 +28,20 @@ log = logging.getLogger("sagas.worker")
 
 Perform = Callable[[Delivery, object], Answer | Misplaced | None]
 TRANSIENT = ("40001", "40P01", "55P03")  # serialization failure, deadlock, lock not available
+APART = 60.0  # seconds for which a step that met such an error in a group runs alone
 
 
 class _Alone(Exception):
-    """This group cannot share a transaction; nothing of it was committed. Run its steps one by one."""
+    """This group cannot share a transaction; nothing of it was committed. Run its steps one by one.
+
+    Args:
+        reason: why.
+        contended: the step that got into the way of another transaction.
+    """
+
+    def __init__(self, reason: str, contended: Delivery | None = None) -> None:
+        super().__init__(reason)
+        self.contended = contended
 
 
 class _RolledBack(Exception):
@@ -38,22 +52,45 @@ class _RolledBack(Exception):
 
 
 @dataclass(slots=True)
+class Apart:
+    """The steps of one process that are not to share a transaction for now."""
+
+    until: dict[tuple[str, str, str], float] = field(default_factory=dict)
+
+    def keep(self, delivery: Delivery) -> None:
+        """From now on, and for `APART` seconds, run this step alone."""
+        self.until[_subject(delivery)] = time.monotonic() + APART
+
+    def holds(self, delivery: Delivery) -> bool:
+        """Whether this step is to run alone."""
+        return time.monotonic() < self.until.get(_subject(delivery), 0.0)
+
+
+@dataclass(slots=True)
 class LocalRunner:
     """Runs local steps of one store."""
 
     store: Store
     recorder: Recorder
     perform: Perform
+    apart: Apart = field(default_factory=Apart)
 
     def run(self, group: Sequence[Delivery]) -> list[Delivery]:
         """Run a group in one transaction, or each in its own where sharing fails; returns what to go on with."""
-        if len(group) > 1:
-            try:
-                return self._transaction(group, shared=True)
-            except _Alone as reason:
-                log.info("%d local steps run one by one: %s", len(group), reason)
-        continued: list[Delivery] = []
+        together: list[Delivery] = []
+        alone: list[Delivery] = []
         for delivery in group:
+            (alone if self.apart.holds(delivery) else together).append(delivery)
+        continued: list[Delivery] = []
+        if len(together) > 1:
+            try:
+                continued += self._transaction(together, shared=True)
+                together = []
+            except _Alone as reason:
+                log.info("%d local steps run one by one: %s", len(together), reason)
+                if reason.contended is not None:
+                    self.apart.keep(reason.contended)
+        for delivery in together + alone:
             continued += self._transaction([delivery], shared=False)
         return continued
 
@@ -113,8 +150,11 @@ class LocalRunner:
             if shared:
                 raise _Alone(str(problem)) from problem
             outcome = _failed(delivery, problem)
-        if shared and isinstance(outcome, Failed) and (_is_transient(outcome) or transaction.connection.broken):
-            raise _Alone(f"{delivery.label}: {outcome.error.message}")
+        if shared and isinstance(outcome, Failed):
+            if transaction.connection.broken:
+                raise _Alone(f"{delivery.label}: {outcome.error.message}")
+            if _is_transient(outcome):
+                raise _Alone(f"{delivery.label}: {outcome.error.message}", contended=delivery)
         return outcome
 
 
@@ -128,3 +168,8 @@ def _failed(delivery: Delivery, problem: Exception) -> Failed:
 def _is_transient(failed: Failed) -> bool:
     kinds = tuple(psycopg.errors.lookup(state).__name__ for state in TRANSIENT)
     return any(kind in failed.error.traceback for kind in kinds)
+
+
+def _subject(delivery: Delivery) -> tuple[str, str, str]:
+    assert delivery.attempt is not None
+    return delivery.name, delivery.attempt.step, delivery.attempt.direction.value

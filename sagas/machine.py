@@ -225,7 +225,8 @@ class Draft:
             and Work(row.step, row.direction) not in before
             and self.plan.by_name[row.step].external
         ]
-        return Decision(self.state, tuple(self.entries), after, self.wake, (*self.marks, *marks))
+        latest = {mark.step: mark for mark in (*self.marks, *marks)}  # "closed" says more than "started"
+        return Decision(self.state, tuple(self.entries), after, self.wake, tuple(latest.values()))
 
     def _advance(self) -> None:
         """Write the entries that follow by themselves, until the saga has work, is parked or has ended."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -57,6 +57,16 @@ def find_difference(given: Any, back: Any, path: str) -> Problem | None:
         if suffix in parts and (found := find_difference(child, parts[suffix], path + suffix)) is not None:
             return found
     return None
+
+
+def find_refused(value: object, path: str, write: Callable[[object], object], depth: int = 0) -> str:
+    """Where the innermost part is that cannot be written: the path of `value` itself if all its parts can."""
+    for suffix, child in _children(value) if depth < MAX_DEPTH else ():
+        try:
+            write(child)
+        except Exception:
+            return find_refused(child, path + suffix, write, depth + 1)
+    return path
 
 
 def _same_kind(given: object, back: object) -> bool:

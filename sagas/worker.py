@@ -10,6 +10,7 @@ go on      what was recorded and continues in a queue of ours is already begun: 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from uuid import uuid4
@@ -20,8 +21,9 @@ from sagas.body import SagaClass, perform, step_named
 from sagas.errors import UnknownSaga
 from sagas.events import Abort, Answer, Cancel, Direction, Event, RetryNow
 from sagas.failure import clean
+from sagas.guard import Guard
 from sagas.heart import Heart, Job
-from sagas.local import LocalRunner
+from sagas.local import Apart, LocalRunner
 from sagas.pace import Pace
 from sagas.points import Point, reached
 from sagas.ports import Store
@@ -39,6 +41,7 @@ log = logging.getLogger("sagas.worker")
 REQUESTS: dict[str, type[Cancel] | type[RetryNow] | type[Abort]] = {
     "cancel": Cancel, "retry": RetryNow, "abort": Abort
 }  # fmt: skip
+REQUEST_DELAY = 0.5  # seconds that work waits for a request of its saga, if that does not wake it
 DAMAGED_DELAY = 60.0  # seconds until an unreadable row is looked at again
 
 
@@ -72,6 +75,9 @@ class Worker:
             ends_overruns=ends_overruns, draining=draining,
         )  # fmt: skip
         self._link = Link(store.connect)
+        self._guards = threading.local()
+        self._guard_links: list[Link] = []
+        self._apart = Apart()
         self._recorder = Recorder(
             self._link, definition_of, holder=self.holder, lease=self.settings.lease, goes_on=goes_on
         )  # fmt: skip
@@ -83,7 +89,8 @@ class Worker:
     def stop(self) -> None:
         """Stop keeping leases and close connections; whatever is still held is taken over by others."""
         self.heart.stop()
-        self._link.close()
+        for link in (self._link, *self._guard_links):
+            link.close()
 
     def begin(self, connection: Connection, held: Sequence[Held], *, published: bool) -> list[Delivery]:
         """Take rows over. Rows this process cannot read or does not know are put off and reported."""
@@ -94,23 +101,22 @@ class Worker:
             reached(Point.AFTER_BEGIN, ",".join(_label(each) for each in begun[:20]))
         good = [each for each in begun if isinstance(each, Delivery)]
         self._put_off(connection, [each for each in begun if isinstance(each, Damaged)])
-        return self._known(connection, good)
+        return self._requests_first(connection, self._known(connection, good))
 
-    def run(self, deliveries: list[Delivery]) -> None:
-        """Work through begun rows and whatever follows from them."""
+    def take_up(self, deliveries: list[Delivery]) -> Job:
+        """Keep the leases of begun rows until `run` works through them; who waits too long is given back."""
         job = self.heart.open_job()
-        held: list[Held] = []
+        self.heart.add(job, deliveries)
+        return job
+
+    def run(self, job: Job) -> None:
+        """Work through begun rows and whatever follows from them."""
         try:
-            wave = deliveries
-            while wave:
+            while wave := self._wave(job):
+                reached(Point.BETWEEN_STEPS, ",".join(_label(each) for each in wave[:20]))
                 self.heart.add(job, wave)
-                held += [delivery.held for delivery in wave]
-                wave = self._wave(job)
-                if wave:
-                    reached(Point.BETWEEN_STEPS, ",".join(_label(each) for each in wave[:20]))
         finally:
             self.heart.close_job(job)
-            self.heart.release(held)
 
     def _wave(self, job: Job) -> list[Delivery]:
         """One step of every row of the job; returns what is already begun for the next one."""
@@ -150,15 +156,24 @@ class Worker:
         try:
             return perform(
                 delivery, definition_of(delivery), limit=self.settings.max_payload, session=session,
-                alive=lambda: self.heart.alive(delivery),
+                alive=lambda: self.heart.alive(delivery), guard=self._guard if _external(delivery) else None,
             )  # fmt: skip
         finally:
             self.heart.end_body(job)
             self.pace.note(_subject(delivery), time.perf_counter() - began)
 
+    def _guard(self, delivery: Delivery, step_key: str) -> Guard:
+        if not hasattr(self._guards, "link"):
+            self._guards.link = Link(self.store.connect)  # one for each thread that runs bodies
+            self._guard_links.append(self._guards.link)
+        return Guard(
+            link=self._guards.link, saga_id=delivery.saga_id, token=delivery.token, step_key=step_key,
+            limit=self.settings.max_payload, label=delivery.label,
+        )  # fmt: skip
+
     def _local(self, job: Job, group: list[Delivery]) -> list[Delivery]:
         runner = LocalRunner(
-            self.store, self._recorder, lambda delivery, session: self._perform(job, delivery, session)
+            self.store, self._recorder, lambda delivery, session: self._perform(job, delivery, session), self._apart
         )  # fmt: skip
         held = [delivery.held for delivery in group]
         try:
@@ -197,6 +212,15 @@ class Worker:
             held = [each.held for each in unknown]
             claims.hand_back(connection, held, delay=self.settings.unknown_delay, now=None)
         return known
+
+    def _requests_first(self, connection: Connection, begun: list[Delivery]) -> list[Delivery]:
+        """Work that was begun beside a request of its saga goes back; applying the request wakes it."""
+        asked = {each.saga_id for each in begun if each.attempt is None}
+        late = [each.held for each in begun if each.attempt is not None and each.saga_id in asked]
+        if not late:
+            return begun
+        claims.hand_back(connection, late, delay=REQUEST_DELAY, now=None)
+        return [each for each in begun if each.attempt is None or each.saga_id not in asked]
 
     def _put_off(self, connection: Connection, damaged: Iterable[Damaged]) -> None:
         held = []

@@ -35,7 +35,8 @@ def _eager(conf: Any) -> Problem | None:
         id="sagas.E010",
         fatal=True,
         message="task_always_eager runs steps inside the relay, without a worker",
-        hint="Leave it off; where there is no broker, run `manage.py sagas worker` and take sagas_celery out.",
+        hint="Leave it off; where there is no broker, run `manage.py sagas worker` without 'sagas_celery'. "
+        "Test settings that run no relay may list sagas.E010 in SILENCED_SYSTEM_CHECKS.",
     )
 
 

@@ -12,7 +12,6 @@ from celery import signals
 
 from sagas import ports
 from sagas.embedded import end_process
-from sagas.errors import ConfigurationError
 from sagas.worker import Worker
 from sagas_celery.checks import problems
 from sagas_outbox.claims import Held
@@ -29,14 +28,14 @@ def run(store: str, held: list[Held]) -> None:
     """Begin rows of a message and work through them.
 
     Raises:
-        ConfigurationError: this process has no such store.
+        sagas.errors.ConfigurationError: this process has no such store.
     """
     worker, link = _worker(store)
     with link.use() as connection:
         deliveries = worker.begin(connection, held, published=True)
         worker.pace.save_if_due(connection)
     if deliveries:
-        worker.run(deliveries)
+        worker.run(worker.take_up(deliveries))
 
 
 def _worker(name: str) -> tuple[Worker, Link]:
@@ -66,11 +65,12 @@ def _report(reason: str) -> None:
 
 @signals.worker_init.connect
 def _check(sender: Any = None, **_: Any) -> None:
-    """Refuse to start where the configuration defeats the engine."""
+    """Refuse to start where the configuration defeats the engine. Celery logs any other exception and goes on."""
     _draining[0] = 0
     fatal = [problem for problem in problems(getattr(sender, "app", None)) if problem.fatal]
     if fatal:
-        raise ConfigurationError("; ".join(f"{problem.message} ({problem.hint})" for problem in fatal))
+        why = "\n".join(f"{problem.id}: {problem.message}. {problem.hint}" for problem in fatal)
+        raise SystemExit(f"This worker does not start, because its Celery app would defeat sagas:\n{why}")
 
 
 @signals.worker_process_init.connect

@@ -44,9 +44,6 @@ class SagaAdmin(ReadOnlyAdmin):
     ordering = ("-id",)
     change_form_template = "admin/sagas/sagarow/change_form.html"
 
-    def get_queryset(self, request: HttpRequest) -> Rows:
-        return super().get_queryset(request).defer("headers", "input_hash")
-
     def get_search_results(self, request: HttpRequest, queryset: Rows, search_term: str) -> tuple[Rows, bool]:
         return (search_sagas(queryset, search_term) if search_term.strip() else queryset), False
 
@@ -119,7 +116,15 @@ class SagaAdmin(ReadOnlyAdmin):
 class OutboxAdmin(ReadOnlyAdmin):
     """What must be run or delivered, oldest row first."""
 
-    list_display = ("shown_id", "shown_queue", "shown_work", "shown_saga", "shown_due", "shown_holder", "shown_counts")
+    list_display = (
+        "shown_id",
+        "shown_queue",
+        "shown_work",
+        "shown_saga",
+        "shown_due",
+        "shown_holder",
+        "shown_deliveries",
+    )
     list_filter = (QueueFilter, HolderFilter)
     search_fields = ("saga_id",)
     search_help_text = _("Exactly a saga's id")
@@ -155,9 +160,9 @@ class OutboxAdmin(ReadOnlyAdmin):
     def shown_holder(self, row: OutboxRow) -> Any:
         return row.holder
 
-    @admin.display(description=_("token / publishes / deliveries / failures"))
-    def shown_counts(self, row: OutboxRow) -> str:
-        return f"{row.token} / {row.publishes} / {row.deliveries} / {row.failures}"
+    @admin.display(description=_("deliveries"))
+    def shown_deliveries(self, row: OutboxRow) -> int:
+        return int(row.deliveries)
 
 
 @admin.register(DedupeRecord)

@@ -28,7 +28,7 @@ class StatusFilter(admin.SimpleListFilter):
     parameter_name = "status"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, Any]]:
-        groups = [(OPEN, _("all open")), (FINISHED, _("all finished"))]
+        groups = [(OPEN, _("All open")), (FINISHED, _("All finished"))]
         return groups + [(status.value, word(STATUS, status).capitalize()) for status in Status]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:

@@ -15,7 +15,7 @@ from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
 from django.utils.translation import gettext as _
 
-from sagas.events import Kind
+from sagas.events import Kind, Source
 from sagas_django.models import OutboxRow, SagaRow
 from sagas_django.wording import DIRECTION, KIND, REQUEST, SOURCE, from_now, span, word
 from sagas_outbox.queries import query
@@ -92,8 +92,9 @@ def _entry(row: dict[str, Any]) -> TimelineEntry:
 
 def _words(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """The facts that have a line of their own."""
+    source = facts.get("source")
     found = [
-        (_("answered by"), word(SOURCE, facts.get("source"))),
+        (_("answered by"), "" if source == Source.BODY else word(SOURCE, source)),
         (_("reason"), str(facts.get("reason", ""))),
         (_("asked by"), str(facts.get("actor", ""))),
     ]

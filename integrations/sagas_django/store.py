@@ -8,10 +8,12 @@ from typing import Any
 
 import psycopg
 from django.db import connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from sagas.errors import ConfigurationError
 from sagas.settings import Settings
 from sagas_django.conf import sagas_settings
+from sagas_outbox.link import cut
 
 DJANGO_ONLY = ("cursor_factory", "context", "assume_role", "pool", "server_side_binding", "isolation_level")
 LIMITS = {  # a server that is cut off is noticed
@@ -44,6 +46,16 @@ class DjangoStore:
     def between(self) -> None:
         for connection in connections.all(initialized_only=True):
             connection.close_if_unusable_or_obsolete()
+            if _was_cut(connection):
+                connection.close()  # a local step that meets a dead connection has to wait for its lease to end
+
+
+def _was_cut(connection: BaseDatabaseWrapper) -> bool:
+    """Whether an idle connection has ended meanwhile: something came in that nobody asked for."""
+    raw = connection.connection
+    if not isinstance(raw, psycopg.Connection) or raw.closed or connection.in_atomic_block:
+        return False
+    return cut(raw) and not connection.is_usable()
 
 
 class DjangoLocal:

@@ -155,18 +155,18 @@ class Relay:
         if self._marks.full_scan_due():
             began = time.monotonic()
             found = claims.queues(connection, now=None)
-            self._marks.full_scan_done(
-                {queue: due_at for queue, (_, due_at) in found.items()}, time.monotonic() - began
-            )  # fmt: skip
+            self._marks.full_scan_done(found, time.monotonic() - began)
         self._look(connection)
         served = [queue for queue in {*self._marks.marks, *self.queues} if not self.queues or queue in self.queues]
         rooms = self._marks.rooms((queue, self._room(queue)) for queue in sorted(served))
         if not rooms:
             return []
         healthy = time.monotonic() >= self._healthy_since
-        return claims.claim(
+        claimed = claims.claim(
             connection, rooms, holder=self.holder, window=self.settings.publish_window, begun=healthy, now=None
         )  # fmt: skip
+        self._marks.claimed(len(claimed))
+        return claimed
 
     def _flight(self, queue: str) -> Flight:
         if queue not in self._flights:

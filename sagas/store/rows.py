@@ -171,10 +171,15 @@ def record(
 
 
 def recorded(connection: Connection, batch: Sequence[Recording]) -> set[int]:
-    """After a lost acknowledgement: the row ids of those that are in the log under their own token."""
+    """After a lost acknowledgement: the row ids of those that are in the log under their own token.
+
+    A decision without entries leaves no trace in the log; whether its row is still ours says enough.
+    """
+    last = [(r.delivery, r.decision.entries[-1]) for r in batch if r.decision.entries]
     parameters = {
-        "ids": [r.delivery.id for r in batch], "tokens": [r.delivery.token for r in batch],
-        "saga_ids": [r.delivery.saga_id for r in batch], "new_seqs": [r.decision.state.seq for r in batch],
+        "ids": [delivery.id for delivery, _ in last], "tokens": [delivery.token for delivery, _ in last],
+        "saga_ids": [delivery.saga_id for delivery, _ in last], "new_seqs": [entry.seq for _, entry in last],
+        "kinds": [entry.kind.value for _, entry in last], "steps": [entry.step for _, entry in last],
     }  # fmt: skip
     return {row[0] for row in run(connection, query(PACKAGE, "recorded"), parameters)}
 

@@ -188,7 +188,8 @@ create function sagas_get_v1(request json) returns json language sql stable as $
         order by run desc limit 1) s
 $$;
 
--- cancel(), retry, abort: callers only insert a row; a worker applies it.
+-- cancel(), retry, abort: callers only insert a row; a worker applies it. It is due before the saga's own work
+-- that waits to be run, so that a saga cancelled while it stands in a long queue does not run first.
 create function sagas_request_v1(request json) returns json language plpgsql as $$
 declare
     existing record;
@@ -204,7 +205,10 @@ begin
     end if;
     insert into sagas_outbox (saga_id, kind, queue, due_at, payload)
     values (existing.id, request->>'kind', request->>'queue',
-        coalesce((request->>'now')::timestamptz, clock_timestamp()), (request->'payload')::jsonb);
+        least(coalesce((request->>'now')::timestamptz, clock_timestamp()),
+            (select min(o.due_at) - interval '1 microsecond' from sagas_outbox o
+                where o.saga_id = existing.id and o.kind = 'step')),
+        (request->'payload')::jsonb);
     return json_build_object('id', existing.id, 'status', existing.status);
 end $$;
 

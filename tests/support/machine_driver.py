@@ -1,0 +1,313 @@
+"""Drives one saga through the pure machine, one delivery at a time, as a worker and its store would.
+
+`Driven` stands for both: it begins a delivery, asks `assess` what to do, lets a `World` play the user's
+bodies, has `decide` judge what came of it, and keeps log and row. Whatever a test is about, every decision
+on the way is held against what must be true of all of them (`Driven.apply`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Raw
+
+from sagas import machine
+from sagas.events import (
+    Abort,
+    Answer,
+    Attempt,
+    Cancel,
+    Decision,
+    Direction,
+    Entry,
+    ErrorText,
+    Event,
+    Facts,
+    Failed,
+    Kind,
+    Refused,
+    RetryNow,
+    Row,
+    Source,
+    Start,
+    Succeeded,
+    Undecided,
+    Unstorable,
+    Work,
+)  # fmt: skip
+from sagas.fold import evolve, fold
+from sagas.plan import OnUnknown, Plan, StepPlan, UndoPlan
+from sagas.retry import Retry
+from sagas.states import State, Status, StepState
+from sagas.takeover import Action, Ask, Memory, Misplaced, Run, assess
+
+DO, UNDO, SETTLE = Direction.DO, Direction.UNDO, Direction.SETTLE
+ERROR = ErrorText("ConnectionError", "no reply")
+INPUT = Raw(b'{"name":"shop.order","version":1,"input":{"order":7}}')
+SETTLE_AFTER = 60.0
+
+
+def undo(**options: Any) -> UndoPlan:
+    """An external compensation that takes three attempts, and a result only."""
+    return UndoPlan(**{"external": True, "queue": "undo", "retry": Retry(max_attempts=3), "timeout": 30.0, **options})
+
+
+def step(name: str = "charge", **options: Any) -> StepPlan:
+    """An external step that takes three attempts and can be undone given its result."""
+    given: dict[str, Any] = {
+        "external": True, "queue": "do", "retry": Retry(max_attempts=3), "timeout": 30.0, "undo": undo(),
+        "max_deliveries": 3,
+    }  # fmt: skip
+    return StepPlan(name=name, settle_after=SETTLE_AFTER, **{**given, **options})
+
+
+def local(name: str = "reserve", **options: Any) -> StepPlan:
+    """A local step with a local compensation."""
+    return step(name, **{"external": False, "undo": undo(external=False), **options})
+
+
+def pivot(name: str = "ship", **options: Any) -> StepPlan:
+    """An external step that decides: what follows it is never undone."""
+    return step(name, **{"pivot": True, "undo": None, **options})
+
+
+def plan(*steps: StepPlan) -> Plan:
+    """A definition of these steps."""
+    return Plan(name="shop.order", version=1, steps=steps)
+
+
+ACCEPTS = undo(accepts_unknown=True)
+COMPENSATE = OnUnknown.COMPENSATE
+
+
+class Did(Enum):
+    """What became of a body, or of asking `resolve`."""
+
+    OK = "returned"
+    FAIL = "raised"
+    GIVE_UP = "raised a give_up_on error"
+    REFUSE = "raised Refused"
+    UNSTORABLE = "returned what cannot be stored"
+    DIE = "its worker died"
+    NOT_DONE = "resolve: it did not happen"
+    UNDECIDED = "resolve: cannot tell"
+
+
+class World(Protocol):
+    """What lies outside the machine: the bodies, `resolve` and the dedupe table."""
+
+    def memory(self, work: Work) -> Memory:
+        """What the dedupe table says about the effect at stake."""
+
+    def ask(self, work: Work) -> Did | Raw:
+        """Call `resolve`: a result, or NOT_DONE, UNDECIDED, DIE."""
+
+    def body(self, work: Work, run: Run) -> Did | Raw:
+        """Run the body: a result, or what else became of it."""
+
+
+@dataclass
+class Script:
+    """A world for one delivery; what is not scripted must not be called."""
+
+    does: Did | Raw | None = None
+    asked: Did | Raw | None = None
+    remembers: Memory = field(default_factory=Memory)
+    meanwhile: Callable[[], object] = lambda: None  # what happens while the body runs
+    ran: Run | None = None
+
+    def memory(self, work: Work) -> Memory:
+        return self.remembers
+
+    def ask(self, work: Work) -> Did | Raw:
+        assert self.asked is not None, f"resolve was called for {work}"
+        answer, self.asked = self.asked, None
+        return answer
+
+    def body(self, work: Work, run: Run) -> Did | Raw:
+        assert self.does is not None, f"the body was run for {work}: {run}"
+        answer, self.does, self.ran = self.does, None, run
+        self.meanwhile()
+        return answer
+
+
+class Driven:
+    """One saga, its log and its outbox row."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.now, self.log = plan, 1_000_000.0, list[Entry]()
+        self.row: Row | None = None
+        self.deliveries = 0
+        self.due = self.now
+        self.marks: set[str] = set()
+        self.last = machine.decide(plan, None, Start(INPUT))
+        self.state = fold(self.last.entries)
+        self._take(self.last)
+
+    # --- what a worker does ---------------------------------------------------------------------------------
+
+    def deliver(self, body: Did | Raw | None = None, *, ask: Did | Raw | None = None, **more: Any) -> Script:
+        """One delivery that goes exactly so: asks (or not), then runs the body (or not)."""
+        script = Script(body, ask, **more)
+        self.deliver_in(script)
+        assert script.asked is None, f"resolve was not called, but {self.last}"
+        assert script.does is None, f"the body was not run, but {self.last}"
+        return script
+
+    def deliver_in(self, world: World) -> Answer | None:
+        """One delivery in this world. Returns the answer that was recorded; None when the worker died."""
+        assert self.row is not None, f"nothing to deliver: {self.state.status}"
+        self.now = max(self.now, self.due)
+        self.deliveries += 1
+        self.row = msgspec.structs.replace(self.row, first_begun_at=self.row.first_begun_at or self.now)
+        attempt = Attempt(
+            step=self.row.step, direction=self.row.direction, deliveries=self.deliveries,
+            first_begun_at=self.row.first_begun_at, now=self.now,
+        )  # fmt: skip
+        event = self._carry_out(attempt, world)
+        if event is not None:
+            self.apply(event)
+        return event
+
+    def _carry_out(self, a: Attempt, world: World) -> Answer | None:
+        work, memory = Work(a.step, a.direction), world.memory(Work(a.step, a.direction))
+        action = self._assess(a, memory)
+        if isinstance(action, Ask):
+            said = world.ask(work)
+            if said is Did.DIE:
+                return None
+            if said is Did.UNDECIDED:
+                return Undecided(a, ERROR)
+            if said is Did.UNSTORABLE:
+                return Unstorable(a, ERROR)
+            if isinstance(said, Raw) and a.direction is not SETTLE:
+                return Succeeded(a, said, Source.RESOLVE)
+            if isinstance(said, Raw):
+                action = self._assess(a, Memory(memory.closed, said))
+            else:
+                action = self._assess(a, memory, not_done=True)
+        assert not isinstance(action, (Ask, Misplaced)), action
+        if not isinstance(action, Run):
+            return action
+        return answer(a, world.body(work, action))
+
+    def _assess(self, a: Attempt, memory: Memory, not_done: bool = False) -> Action:
+        return assess(self.plan, self.state, a, memory=memory, not_done=not_done)
+
+    # --- what callers and operators do ----------------------------------------------------------------------
+
+    def cancel(self) -> Decision:
+        return self.apply(Cancel("customer", "changed their mind"))
+
+    def retry_now(self) -> Decision:
+        return self.apply(RetryNow("operator", "bank is back"))
+
+    def abort(self) -> Decision:
+        return self.apply(Abort("operator", "settled by telephone"))
+
+    # --- what the store does, and what must be true of every decision ---------------------------------------
+
+    def apply(self, event: Event) -> Decision:
+        """Decide, check, and keep what was decided."""
+        before = self.state
+        decision = machine.decide(self.plan, before, event)
+        assert machine.decide(self.plan, before, event) == decision, "not deterministic"
+        check_decision(self.plan, before, event, decision)
+        self._take(decision, answered=isinstance(event, Answer))
+        if len(self.log) <= 12 or self.row is None:  # in between, `check_decision` held each new entry against it
+            assert fold(self.log) == self.state
+        assert (self.row is None) == (machine.frontier(self.plan, self.state) == ())
+        return decision
+
+    def _take(self, decision: Decision, answered: bool = True) -> None:
+        self.log += decision.entries
+        self.state, self.last = decision.state, decision
+        self.marks |= {mark.step for mark in decision.marks if mark.state == "closed"}
+        if decision.wake:
+            self.due = self.now
+        if answered or decision.rows:
+            self.row, self.deliveries = next(iter(decision.rows), None), 0
+            self.due = self.now + (self.row.delay if self.row else 0.0)
+
+    # --- what tests look at ---------------------------------------------------------------------------------
+
+    @property
+    def status(self) -> Status:
+        return self.state.status
+
+    def must_be(self, status: Status) -> None:
+        assert self.state.status is status, f"{self.state.status}, not {status}: {self.kinds}"
+
+    @property
+    def kinds(self) -> list[str]:
+        """The log, as `kind step`."""
+        return [f"{entry.kind} {entry.step}" if entry.step else str(entry.kind) for entry in self.log]
+
+    @property
+    def delay(self) -> float:
+        """Seconds until the row is due."""
+        return self.due - self.now
+
+    def steps_of(self, *kinds: Kind) -> list[str]:
+        """Names of the steps that entries of these kinds are about, in order of the log."""
+        return [entry.step or "" for entry in self.log if entry.kind in kinds]
+
+
+def result(name: str) -> Raw:
+    """The result that a step of this name returns."""
+    return Raw(b'"%s-1"' % name.encode())
+
+
+def answer(a: Attempt, did: Did | Raw) -> Answer | None:
+    """What a worker makes of the end of a body."""
+    if isinstance(did, Raw):
+        return Succeeded(a, did)
+    if did is Did.REFUSE:
+        return Refused(a, ERROR)
+    if did is Did.UNSTORABLE:
+        return Unstorable(a, ERROR)
+    if did in (Did.FAIL, Did.GIVE_UP):
+        return Failed(a, ERROR, give_up=did is Did.GIVE_UP)
+    assert did in (Did.OK, Did.DIE), did
+    return Succeeded(a, result(a.step)) if did is Did.OK else None
+
+
+def work_of(event: Answer) -> Work:
+    """What an answer is about."""
+    return Work(event.attempt.step, event.attempt.direction)
+
+
+def check_decision(plan: Plan, before: State, event: Event, decision: Decision) -> None:
+    """What must be true of any decision, whatever it is about."""
+    state = before
+    for entry in decision.entries:
+        assert entry.seq == state.seq + 1, "entries are numbered without a gap"
+        assert msgspec.json.decode(msgspec.json.encode(entry.data), type=Facts) == entry.data
+        state = evolve(state, entry)
+    assert state == decision.state, "state changes only through entries"
+    stored = msgspec.json.decode(msgspec.json.encode(state.steps), type=dict[str, StepState])
+    assert stored == state.steps
+    _check_rows(plan, before, event, decision)
+    transition = machine.TABLE.get((before.status, type(event)))
+    allowed = transition.leads_to if transition else frozenset({before.status})
+    assert state.status in allowed | ({before.status} if not decision.entries else set()), (before.status, event, state)
+    if isinstance(event, Answer) and work_of(event) not in machine.frontier(plan, state):
+        again = machine.decide(plan, state, event)
+        assert again.entries == ()
+        assert again.state == state, "an answer that comes twice, or late, changes nothing"
+
+
+def _check_rows(plan: Plan, before: State, event: Event, decision: Decision) -> None:
+    """Every saga that is not finished or parked has exactly one row, for the work that is next."""
+    work = machine.frontier(plan, decision.state)
+    ended = decision.state.status in machine.TERMINAL or decision.state.status is Status.PARKED
+    assert len(work) == (0 if ended else 1)
+    if not isinstance(event, (Answer, Start)) and machine.frontier(plan, before):
+        assert decision.rows == (), "a request leaves the row of the one at work alone"
+        return
+    delay = decision.rows[0].delay if decision.rows else None
+    assert decision.rows == machine.rows(plan, decision.state, delay=delay)

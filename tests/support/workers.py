@@ -1,0 +1,51 @@
+"""A worker whose single moves a test makes itself: claim, begin, and run in one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+from sagas.store.rows import Delivery
+from sagas.worker import Worker
+from sagas_django.store import DjangoStore
+from sagas_outbox import claims
+from sagas_outbox.claims import Room
+
+
+@contextmanager
+def one_worker(using: str = "default", *, goes_on: bool = False) -> Iterator[Worker]:
+    """A worker without a heartbeat of its own.
+
+    Args:
+        using: the database alias.
+        goes_on: whether it continues with the next step at once.
+    """
+    worker = Worker(
+        DjangoStore(using), end_process=lambda reason: None, ends_overruns=False, goes_on=lambda *_: goes_on,
+        draining=lambda: False,
+    )  # fmt: skip
+    try:
+        yield worker
+    finally:
+        worker.stop()
+
+
+def begin_due(worker: Worker) -> list[Delivery]:
+    """Lock and begin everything that is due, as an embedded worker does."""
+    queues = ("default", "left", "right")
+    with closing(worker.store.connect()) as connection, connection.transaction():
+        due = claims.lock_due(connection, [Room(queue, 1000) for queue in queues], begun=True, now=None)
+        return worker.begin(connection, [held for held, _ in due], published=False)
+
+
+def run_batch(worker: Worker, begun: list[Delivery]) -> None:
+    """Run begun rows in one batch, as one message would be."""
+    worker.run(worker.take_up(begun))
+
+
+def run_together(using: str = "default", *, goes_on: bool = False) -> int:
+    """Run everything that is due in one batch; returns how many rows that were."""
+    with one_worker(using, goes_on=goes_on) as worker:
+        begun = begin_due(worker)
+        run_batch(worker, begun)
+        return len(begun)
