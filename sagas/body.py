@@ -129,6 +129,8 @@ class Body:
     def argument(self, given: Argument | Raw | None) -> Any:
         """What the compensation is called with."""
         if given is Argument.UNKNOWN:
+            given = self.delivery.late or given
+        if given is Argument.UNKNOWN:
             return UNKNOWN
         if isinstance(given, Raw):
             return codec.decode(given, self.declared().result_type, what=f"result of step {self.declared().name!r}")

@@ -44,6 +44,8 @@ class Kind(StrEnum):
     SETTLE_DONE = "settle_done"
     SETTLE_FAILED = "settle_failed"
     SETTLE_UNDECIDED = "settle_undecided"
+    LATE_ANSWER = "late_answer"
+    REBUILT = "rebuilt"
     CANCEL_REQUESTED = "cancel_requested"
     RETRIED = "retried"
     COMPENSATING = "compensating"
@@ -198,11 +200,22 @@ class Abort(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class LateAnswer(msgspec.Struct, frozen=True):
+    """An attempt brought its answer after the compensation of its step had begun; the dedupe table has it."""
+
+    step: str
+
+
+class Rebuild(msgspec.Struct, frozen=True):
+    """The saga's rows were lost and are made again from its log: what was under way is in doubt."""
+
+
 Answer = Succeeded | Unstorable | Refused | Failed | NotDone | Undecided | Lost | Withdrawn
-Request = Cancel | RetryNow | Abort
+Request = Cancel | RetryNow | Abort | LateAnswer | Rebuild
 Event = Start | Answer | Request
 EVENTS: tuple[type[Event], ...] = (
-    Start, Succeeded, Unstorable, Refused, Failed, NotDone, Undecided, Lost, Withdrawn, Cancel, RetryNow, Abort,
+    Start, Succeeded, Unstorable, Refused, Failed, NotDone, Undecided, Lost, Withdrawn,
+    Cancel, RetryNow, Abort, LateAnswer, Rebuild,
 )  # fmt: skip
 
 

@@ -108,7 +108,20 @@ def _undo_done(state: State, entry: Entry) -> State:
 
 
 def _settle_done(state: State, entry: Entry) -> State:
-    return _with_step(state, entry, unsettled=False, settle=_counted(state, entry))
+    settled = state.steps.get(entry.step or "", UNTOUCHED).settled + 1
+    return _with_step(state, entry, unsettled=False, settled=settled, settle=_counted(state, entry))
+
+
+def _late_answer(state: State, entry: Entry) -> State:
+    """There is something to settle (again), with a budget of its own."""
+    settle = state.steps.get(entry.step or "", UNTOUCHED).settle
+    fresh = replace(settle, budget=settle.attempts, failures=0, asked=0, closed=False)
+    return _with_step(state, entry, unsettled=True, settle=fresh)
+
+
+def _rebuilt(state: State, entry: Entry) -> State:
+    name = _track_field(entry.data)
+    return _with_step(state, entry, **{name: _counted(state, entry)}) if entry.data.unknown else state
 
 
 def _cancel_requested(state: State, entry: Entry) -> State:
@@ -157,6 +170,8 @@ EVOLVE: Final[dict[Kind, Callable[[State, Entry], State]]] = {
     Kind.SETTLE_DONE: _settle_done,
     Kind.SETTLE_FAILED: _failed,
     Kind.SETTLE_UNDECIDED: _undecided,
+    Kind.LATE_ANSWER: _late_answer,
+    Kind.REBUILT: _rebuilt,
     Kind.CANCEL_REQUESTED: _cancel_requested,
     Kind.RETRIED: _retried,
     Kind.COMPENSATING: _turned,

@@ -28,7 +28,9 @@ The rules, each kept because its absence loses money:
 6.  The pivot and what follows it are never undone: they are asked about, retried, else parked.
 7.  Undo goes in reverse order of completion. A step that was undone as unknown is looked at once
     more (SETTLE) before the saga counts as compensated: its request may have landed late.
-8.  A cancel only sets a flag. The holder of the work in flight, or whoever takes it over, turns the
+8.  An answer that arrives after the compensation of its step began opens that step for settling (again),
+    also in a saga that had ended as compensated or cancelled: the only way out of a finished state.
+9.  A cancel only sets a flag. The holder of the work in flight, or whoever takes it over, turns the
     saga back once it is known what that work did; a step that can only be undone given its result is
     tried again, within its limits, to learn that.
 
@@ -55,9 +57,11 @@ from sagas.events import (
     Facts,
     Failed,
     Kind,
+    LateAnswer,
     Lost,
     Mark,
     NotDone,
+    Rebuild,
     Refused,
     RetryNow,
     Row,
@@ -118,10 +122,14 @@ def _needs_undo(plan: Plan, state: State, name: str) -> bool:
 
 
 def _needs_settling(plan: Plan, state: State, name: str) -> bool:
+    return state.steps[name].unsettled and _can_settle(plan, state, name)
+
+
+def _can_settle(plan: Plan, state: State, name: str) -> bool:
     step, planned = state.steps[name], plan.by_name[name]
     if step.status is StepStatus.NOT_DONE:
-        return step.do.unknown and step.unsettled and planned.has_resolve and planned.undo is not None
-    return step.status is StepStatus.UNDONE and step.unsettled
+        return step.do.unknown and planned.has_resolve and planned.undo is not None
+    return step.status is StepStatus.UNDONE
 
 
 def step_of(state: State, name: str) -> StepState:
@@ -514,6 +522,31 @@ def _abort(d: Draft, e: Abort) -> None:
     d.log(Kind.ABORTED, actor=e.actor, reason=e.reason)
 
 
+def _late_answer(d: Draft, e: LateAnswer) -> None:
+    """What was undone, or is about to be, happened after all: look at it once more in the end."""
+    planned = d.plan.by_name.get(e.step)
+    if planned is not None and planned.external and planned.undo and step_of(d.state, e.step).do.attempts:
+        d.log(Kind.LATE_ANSWER, e.step)
+
+
+def _late_answer_reopens(d: Draft, e: LateAnswer) -> None:
+    """The only way out of a finished state."""
+    if e.step in d.state.steps and _can_settle(d.plan, d.state, e.step):
+        _late_answer(d, e)
+    if d.entries:
+        d.log(Kind.SETTLING, e.step)
+        d.delay = 0.0
+
+
+def _rebuild(d: Draft, e: Rebuild) -> None:
+    for work in frontier(d.plan, d.state):
+        planned, track = d.plan.by_name[work.step], track_of(step_of(d.state, work.step), work.direction)
+        external = planned.external if work.direction is Direction.DO else undo_of(planned).external
+        d.log(
+            Kind.REBUILT, work.step, direction=work.direction, unknown=external, first_begun_at=track.first_begun_at
+        )  # fmt: skip
+
+
 # --- The transition table --------------------------------------------------------------------------------------
 
 
@@ -551,11 +584,11 @@ TABLE: Final[dict[tuple[Status, type[Event]], Transition]] = {
     (_C, Lost): _to(_back_lost, _P),
     (_C, Cancel): _to(_cancel_late, _C),
     (_C, RetryNow): _to(_retry_now, _C),
-    (_S, Succeeded): _to(_back_succeeded, *_BACK_ENDS),
+    (_S, Succeeded): _to(_back_succeeded, _S, *_BACK_ENDS),
     (_S, Unstorable): _to(_settle_unstorable, _P),
     (_S, Refused): _to(_back_failed, _P),
     (_S, Failed): _to(_back_failed, _S, _P),
-    (_S, NotDone): _to(_settle_not_done, *_BACK_ENDS),
+    (_S, NotDone): _to(_settle_not_done, _S, *_BACK_ENDS),
     (_S, Undecided): _to(_back_undecided, _S, _P),
     (_S, Lost): _to(_back_lost, _P),
     (_S, Cancel): _to(_cancel_late, _S),
@@ -563,4 +596,12 @@ TABLE: Final[dict[tuple[Status, type[Event]], Transition]] = {
     (_P, Cancel): _to(_cancel_parked, _P, _R),
     (_P, RetryNow): _to(_retry_parked, _R, _C, _S),
     (_P, Abort): _to(_abort, Status.ABORTED),
+    (_C, LateAnswer): _to(_late_answer, _C),
+    (_S, LateAnswer): _to(_late_answer, _S),
+    (_P, LateAnswer): _to(_late_answer, _P),
+    (Status.COMPENSATED, LateAnswer): _to(_late_answer_reopens, _S),
+    (Status.CANCELLED, LateAnswer): _to(_late_answer_reopens, _S),
+    (_R, Rebuild): _to(_rebuild, _R),
+    (_C, Rebuild): _to(_rebuild, _C),
+    (_S, Rebuild): _to(_rebuild, _S),
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -184,7 +184,9 @@ class _Session:
     def turn(self, connection: Connection) -> None:
         """Decide from what is known, write, and keep what was not written for the next turn."""
         if self.unsure:
-            self.settle(rows.recorded(connection, self.unsure))
+            begun = [(r.delivery.id, r.delivery.token + 1) for r in self.unsure if r.goes_on]
+            still_ours = rows.load(connection, begun).keys()  # meanwhile somebody may have taken over
+            self.settle(rows.recorded(connection, self.unsure), still_ours)
         if not self.first:
             self.refresh(connection)
         self.first = False
@@ -195,10 +197,12 @@ class _Session:
         self.unsure, self.sent_at = list(batch.values()), time.monotonic()
         self.settle(self.recorder.write(connection, self.unsure))
 
-    def settle(self, written: set[int]) -> None:
+    def settle(self, written: set[int], still_ours: Collection[int] | None = None) -> None:
+        """What was written is done with, and goes on where the row is ours (None: it was written just now)."""
         done = [r for r in self.unsure if r.delivery.id in written]
         self.unsure = []
-        self.continued += [_next(r, self.sent_at) for r in done if r.goes_on]
+        going_on = [r for r in done if r.goes_on and (still_ours is None or r.delivery.id in still_ours)]
+        self.continued += [_next(r, self.sent_at) for r in going_on]
         self.left = [each for each in self.left if each[0].id not in written]
 
     def refresh(self, connection: Connection) -> None:

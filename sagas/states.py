@@ -49,6 +49,7 @@ class StepState(msgspec.Struct, frozen=True, omit_defaults=True):
     status: StepStatus = StepStatus.PENDING
     result: int | None = None  # seq of the entry that holds its result
     ended: int = 0  # seq of the entry that ended it going forward: the order of undoing
+    settled: int = 0  # times it was looked at once more: each is a new generation of the undo's key
     unsettled: bool = False  # undone without knowing whether it had happened
     do: Track = Track()
     undo: Track = Track()

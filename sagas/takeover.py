@@ -109,18 +109,18 @@ def _assess_undo(plan: Plan, state: State, a: Attempt, memory: Memory, not_done:
 
 
 def _assess_settle(plan: Plan, state: State, a: Attempt, memory: Memory, not_done: bool) -> Action:
-    planned, track = plan.by_name[a.step], step_of(state, a.step).settle
-    undo = undo_of(planned)
+    planned, step = plan.by_name[a.step], step_of(state, a.step)
+    undo, track, generation = undo_of(planned), step.settle, step.settled + 1
     if a.lost >= planned.max_deliveries:
         return Lost(a, crashed=True)
     again = may_begin(planned, undo.retry.max_attempts, track, a)
     if memory.response is not None:
-        return Run(memory.response, generation=1) if again else Lost(a)
+        return Run(memory.response, generation) if again else Lost(a)
     if not_done:
         return NotDone(a)
     if planned.has_resolve:
         return Ask() if _may_ask(planned.retry, track, a) else Lost(a)
-    return Run(Argument.UNKNOWN, generation=1) if again else Lost(a)
+    return Run(Argument.UNKNOWN, generation) if again and undo.accepts_unknown else Lost(a)
 
 
 _ASSESS: Final = {Direction.DO: _assess_do, Direction.UNDO: _assess_undo, Direction.SETTLE: _assess_settle}

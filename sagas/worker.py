@@ -19,7 +19,7 @@ import msgspec
 
 from sagas.body import SagaClass, perform, step_named
 from sagas.errors import UnknownSaga
-from sagas.events import Abort, Answer, Cancel, Direction, Event, RetryNow
+from sagas.events import Abort, Answer, Cancel, Direction, Event, LateAnswer, RetryNow
 from sagas.failure import clean
 from sagas.guard import Guard
 from sagas.heart import Heart, Job
@@ -38,9 +38,21 @@ from sagas_outbox.link import Link
 
 log = logging.getLogger("sagas.worker")
 
-REQUESTS: dict[str, type[Cancel] | type[RetryNow] | type[Abort]] = {
-    "cancel": Cancel, "retry": RetryNow, "abort": Abort
-}  # fmt: skip
+
+class Payload(msgspec.Struct):
+    """What the row of a request says."""
+
+    actor: str = ""
+    reason: str = ""
+    step: str = ""
+
+
+REQUESTS: dict[str, Callable[[Payload], Event]] = {
+    "cancel": lambda given: Cancel(given.actor, given.reason),
+    "retry": lambda given: RetryNow(given.actor, given.reason),
+    "abort": lambda given: Abort(given.actor, given.reason),
+    "late_answer": lambda given: LateAnswer(given.step),
+}
 REQUEST_DELAY = 0.5  # seconds that work waits for a request of its saga, if that does not wake it
 DAMAGED_DELAY = 60.0  # seconds until an unreadable row is looked at again
 
@@ -231,15 +243,11 @@ class Worker:
             claims.hand_back(connection, held, delay=DAMAGED_DELAY, now=None)
 
 
-class _Payload(msgspec.Struct):
-    actor: str = ""
-    reason: str = ""
-
-
 def request_of(delivery: Delivery) -> Event:
     """The event that a request row stands for."""
-    payload = msgspec.json.decode(delivery.payload or "{}", type=_Payload)
-    return REQUESTS[delivery.kind](payload.actor, payload.reason)
+    if delivery.kind == "late_answer":
+        log.error("%s: what was undone happened after that; its undo is looked at again", delivery.label)
+    return REQUESTS[delivery.kind](msgspec.json.decode(delivery.payload or "{}", type=Payload))
 
 
 def definition_of(delivery: Delivery) -> SagaClass:

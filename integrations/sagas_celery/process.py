@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import mmap
 import os
+import threading
 from typing import Any
 
 from billiard import current_process
@@ -21,6 +22,7 @@ log = logging.getLogger("sagas.worker")
 
 _draining = mmap.mmap(-1, 1)  # shared with prefork children: nothing else tells them in time
 _prefork_child = False
+_one_begins = threading.Lock()  # pools of threads share a worker, and a connection serves one thread at a time
 _workers: dict[tuple[int, str], tuple[Worker, Link]] = {}
 
 
@@ -30,10 +32,11 @@ def run(store: str, held: list[Held]) -> None:
     Raises:
         sagas.errors.ConfigurationError: this process has no such store.
     """
-    worker, link = _worker(store)
-    with link.use() as connection:
-        deliveries = worker.begin(connection, held, published=True)
-        worker.pace.save_if_due(connection)
+    with _one_begins:
+        worker, link = _worker(store)
+        with link.use() as connection:
+            deliveries = worker.begin(connection, held, published=True)
+            worker.pace.save_if_due(connection)
     if deliveries:
         worker.run(worker.take_up(deliveries))
 

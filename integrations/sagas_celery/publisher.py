@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from celery import Celery
+from celery.exceptions import QueueNotFound
 
 from sagas_celery.checks import TASK
 from sagas_outbox.claims import Held
+from sagas_outbox.relay import UnknownQueue
 
 VERSION = 1  # of the message
 
@@ -35,6 +37,7 @@ class CeleryPublisher:
         """Publish one message about some rows.
 
         Raises:
+            UnknownQueue: the app lists its queues, and this one is not among them.
             TimeoutError: the broker did not answer in time; it may still take the message.
             Exception: whatever the client raised.
         """
@@ -99,6 +102,8 @@ class _Sender:
                 TASK, kwargs=body, queue=queue, producer=producer, serializer="json", ignore_result=True, retry=False,
                 expires=None, countdown=None, eta=None, argsrepr="()", kwargsrepr=f"<{len(body['rows'])} rows>",
             )  # fmt: skip
+        except QueueNotFound as problem:
+            self._error = UnknownQueue(f"{problem.args[0]}; add it there, or name another queue in the step")
         except Exception as problem:
             self._error = problem
         self._answered.set()

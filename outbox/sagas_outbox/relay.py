@@ -34,6 +34,10 @@ FLIGHT_CHECK = 0.05  # seconds between looks at a full window
 Subject = tuple[str, str, str]  # saga name, step, direction
 
 
+class UnknownQueue(Exception):
+    """The broker is well, but nothing can be published to this queue."""
+
+
 class Publisher(Protocol):
     """Hands messages to a broker."""
 
@@ -41,6 +45,7 @@ class Publisher(Protocol):
         """Publish one message about some rows. Bounded in time.
 
         Raises:
+            UnknownQueue: other queues can be published to.
             Exception: any; the broker did not take the message, or nobody knows.
         """
 
@@ -114,7 +119,9 @@ class Relay:
             while not self._draining.is_set():
                 self._stir.clear()
                 found = self.run_once()
-                if not found:
+                if self._failures:
+                    self._draining.wait(self._pause(found_before))  # no hint makes a broker come back
+                elif not found:
                     self._stir.wait(self._pause(found_before))
                 found_before = found > 0
         finally:
@@ -185,12 +192,16 @@ class Relay:
 
     def _publish(self, claimed: Sequence[Claimed]) -> list[Claimed]:
         """Publish message after message; returns the rows that were not published."""
-        messages = self._messages(claimed)
+        messages, unknown = self._messages(claimed), list[Claimed]()
         for position, (queue, rows) in enumerate(messages):
             if self._draining.is_set():
-                return [row for _, left in messages[position:] for row in left]
+                return unknown + [row for _, left in messages[position:] for row in left]
             try:
                 self._publisher.publish(queue, [(row.id, row.token) for row in rows])
+            except UnknownQueue as problem:
+                log.error("queue %r cannot be published to, its rows wait, others go on: %s", queue, problem)
+                unknown += rows
+                continue
             except Exception as problem:
                 self._failures += 1
                 log.warning(
@@ -198,11 +209,11 @@ class Relay:
                     queue, self._failures, problem,
                 )  # fmt: skip
                 self._publisher.reset()
-                return [row for _, left in messages[position:] for row in left]
+                return unknown + [row for _, left in messages[position:] for row in left]
             self._failures = 0
             self._flight(queue).add(rows, PUBLISH_DOUBLINGS)
             reached(Point.AFTER_PUBLISH, queue)
-        return []
+        return unknown
 
     def _release(self, connection: Connection, rows: Iterable[Claimed]) -> None:
         held = [(row.id, row.token) for row in rows]

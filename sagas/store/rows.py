@@ -45,6 +45,7 @@ class Delivery:
     payload: str | None = None  # of a request
     history: dict[int, bytes] = field(default_factory=dict)  # seq -> data of entry 0 and of done steps
     memory: Memory = NOTHING
+    late: Raw | None = None  # when undoing: an answer of the step that came after it was given up
     begun_at: float  # this process's monotonic clock, before the statement that began it
 
     @property
@@ -96,7 +97,8 @@ def _delivery(row: dict[str, Any], began: float) -> Delivery | Damaged:
         return Delivery(
             id=row["id"], token=row["token"], kind=row["kind"], queue=row["queue"], saga_id=row["saga_id"],
             name=row["name"], version=row["version"], key=row["key"], state=state_of(row),
-            attempt=_attempt(row), payload=row["payload"], memory=_memory(row), begun_at=began,
+            attempt=_attempt(row), payload=row["payload"], memory=_memory(row), late=_raw(row["late_response"]),
+            begun_at=began,
             history={s: e.encode() for s, e in zip(row["history_seqs"] or (), row["history"] or (), strict=True)},
         )  # fmt: skip
     except (ValueError, TypeError, msgspec.MsgspecError) as problem:
@@ -129,8 +131,11 @@ def _attempt(row: dict[str, Any]) -> Attempt | None:
 
 
 def _memory(row: dict[str, Any]) -> Memory:
-    response = row["memory_response"]
-    return Memory(row["memory_state"] == "closed", None if response is None else Raw(response.encode()))
+    return Memory(row["memory_state"] == "closed", _raw(row["memory_response"]))
+
+
+def _raw(text: str | None) -> Raw | None:
+    return None if text is None else Raw(text.encode())
 
 
 def load(connection: Connection, held: Sequence[Held]) -> dict[int, State]:
@@ -185,9 +190,11 @@ def recorded(connection: Connection, batch: Sequence[Recording]) -> set[int]:
 
 
 def remember(connection: Connection, delivery: Delivery, key: str, response: Raw) -> None:
-    """Keep an answer in the dedupe table that came too late to be recorded."""
+    """Keep an answer in the dedupe table that came too late to be recorded, and tell a saga that has turned back."""
+    assert delivery.attempt is not None
     parameters = {
-        "key": key, "saga_id": delivery.saga_id, "token": delivery.token, "response": bytes(response).decode()
+        "key": key, "saga_id": delivery.saga_id, "token": delivery.token, "response": bytes(response).decode(),
+        "queue": delivery.queue, "step": delivery.attempt.step,
     }  # fmt: skip
     run(connection, query(PACKAGE, "remember"), parameters)
 

@@ -18,8 +18,10 @@ from sagas.events import (
     Event,
     Failed,
     Kind,
+    LateAnswer,
     Lost,
     NotDone,
+    Rebuild,
     Refused,
     RetryNow,
     Start,
@@ -91,7 +93,8 @@ def test_every_state_handles_every_event(plan: Plan, numbers: bytes) -> None:
         if isinstance(event, Answer) and about(event) not in next_work:
             assert (decision.entries, decision.state) == ((), saga.state)
             assert decision.rows == machine.rows(plan, saga.state)
-        if saga.status in machine.TERMINAL:
+        reopens = isinstance(event, LateAnswer) and saga.status in machine.UNDONE
+        if saga.status in machine.TERMINAL and not reopens:
             assert (decision.entries, decision.state, decision.rows) == ((), saga.state, ())
 
 
@@ -143,7 +146,8 @@ def every_attempt(plan: Plan) -> Iterator[Attempt]:
 
 def every_event(plan: Plan) -> Iterator[Event]:
     """Every event but `Start` about every attempt."""
-    yield from (Cancel(), RetryNow(), Abort())
+    yield from (Cancel(), RetryNow(), Abort(), Rebuild())
+    yield from (LateAnswer(name) for name in (*plan.by_name, "unheard of"))
     for a in every_attempt(plan):
         yield from (Succeeded(a, result(a.step)), Failed(a, ERROR), Failed(a, ERROR, give_up=True), Refused(a, ERROR))
         yield from (Unstorable(a, ERROR), Undecided(a), NotDone(a), Lost(a), Lost(a, crashed=True), Withdrawn(a))

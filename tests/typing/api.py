@@ -46,7 +46,8 @@ class PlaceOrder(Saga[OrderPlaced], name="typing.place_order", version=1):
         assert_type(self.idempotency_key, str)
         assert_type(self.attempt, int)
         assert_type(self.headers, Mapping[str, str])
-        self.heartbeat(progress="half")
+        self.heartbeat()
+        assert_type(self.effect("pay", lambda key: len(key), returns=int), int)
         return self.input.order_id
 
     @reserve.compensate

@@ -16,7 +16,7 @@ from sagas.states import Status
 ROOT = Path(__file__).parents[2]
 LIBRARY = ("sagas", "outbox", "integrations")
 LONGEST_MODULE = 400  # lines
-LONGEST_MACHINE = 600  # every transition stays in one file, whatever its length
+LONGEST_MACHINE = 640  # every transition stays in one file, whatever its length
 MACHINE = ROOT / "sagas" / "machine.py"
 STATUSES = frozenset(status.value for status in Status)
 QUOTED_STATUS = re.compile("'(" + "|".join(sorted(STATUSES)) + ")'")

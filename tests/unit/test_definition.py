@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
@@ -100,13 +100,16 @@ class Context:
     headers: Mapping[str, str] = field(default_factory=dict)
     session: object | None = None
     runs: Mapping[str, StepRun[Any]] = field(default_factory=dict)
-    progress: list[object] = field(default_factory=list)
+    beats: list[str] = field(default_factory=list)
 
     def step_run(self, name: str) -> StepRun[Any]:
         return self.runs[name]
 
-    def heartbeat(self, progress: object = None) -> None:
-        self.progress.append(progress)
+    def effect(self, name: str, call: Callable[[str], Any], *, returns: Any, request: object = None) -> Any:
+        return call(f"{self.idempotency_key}/{name}")
+
+    def heartbeat(self) -> None:
+        self.beats.append("beat")
 
 
 def test_plan() -> None:
@@ -196,8 +199,9 @@ def test_self_inside_a_body() -> None:
     assert PlaceOrder.charge.body(run) == "5 under k for R7"
     assert (run.id, run.key, run.attempt, run.headers, run.session) == (context.id, "order-7", 2, {"a": "b"}, None)
     assert (run.reserve.status, run.reserve.attempts, run.reserve.name) == ("done", 1, "reserve")
-    run.heartbeat(progress=0.5)
-    assert context.progress == [0.5]
+    run.heartbeat()
+    assert context.beats == ["beat"]
+    assert run.effect("pay", lambda key: key, returns=str) == "k/pay"
 
 
 def test_state_on_self_is_refused() -> None:
@@ -297,7 +301,7 @@ def test_types_local_to_a_function() -> None:
     class Local:
         a: int
 
-    class P(Saga[Local], name="test.local", version=1):
+    class P(Saga[Local], name="test.local_types", version=1):
         @step(pivot=True)
         def only(self) -> Local:
             return self.input

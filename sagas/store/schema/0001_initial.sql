@@ -51,7 +51,7 @@ create table sagas_log (
     constraint sagas_log_kind check (kind in (
         'started', 'step_done', 'step_failed', 'step_undecided', 'step_not_done', 'step_unknown',
         'undo_done', 'undo_failed', 'undo_undecided', 'settle_done', 'settle_failed', 'settle_undecided',
-        'cancel_requested', 'retried', 'compensating', 'settling', 'parked',
+        'late_answer', 'rebuilt', 'cancel_requested', 'retried', 'compensating', 'settling', 'parked',
         'completed', 'compensated', 'cancelled', 'aborted'))
 );
 
@@ -88,7 +88,7 @@ create table sagas_outbox (
     first_begun_at timestamptz,
     payload jsonb,
     headers jsonb,
-    constraint sagas_outbox_kind check (kind in ('step', 'cancel', 'retry', 'abort')),
+    constraint sagas_outbox_kind check (kind in ('step', 'cancel', 'retry', 'abort', 'late_answer')),
     constraint sagas_outbox_direction check (
         (direction is null) = (kind <> 'step') and (direction is null or direction in ('do', 'undo', 'settle'))),
     constraint sagas_outbox_counts check (token >= 0 and publishes >= 0 and deliveries >= 0 and failures >= 0)

@@ -25,7 +25,7 @@ select b.id, b.token, b.kind, b.queue, b.step, b.direction, b.deliveries,
     b.saga_id, s.name, s.version, s.key, s.status, s.seq, s.steps::text as steps,
     s.cancel_requested, s.parked_from, s.error,
     h.seqs as history_seqs, h.entries as history,
-    d.state as memory_state, d.response::text as memory_response
+    d.state as memory_state, d.response::text as memory_response, late.response::text as late_response
 from begun b
 left join sagas_saga s on s.id = b.saga_id
 left join lateral (
@@ -35,4 +35,6 @@ left join lateral (
 ) h on true
 left join sagas_dedupe d
     on d.key = b.saga_id::text || ':' || b.step || ':' || case b.direction when 'undo' then 'undo' else 'do' end || ':0'
+left join sagas_dedupe late
+    on b.direction = 'undo' and late.key = b.saga_id::text || ':' || b.step || ':do:0'
 order by b.id

@@ -1,7 +1,12 @@
--- An answer that came too late to be recorded is kept in the dedupe table; on a closed effect the response
--- is added and the state stays.
-insert into sagas_dedupe (key, saga_id, state, token, response)
-values (%(key)s, %(saga_id)s, 'done', %(token)s, %(response)s::text::jsonb)
-on conflict (key) do update
-set response = coalesce(sagas_dedupe.response, excluded.response),
-    state = case when sagas_dedupe.state = 'closed' then sagas_dedupe.state else excluded.state end
+-- An answer that came too late to be recorded is kept in the dedupe table. Where the compensation of its step
+-- has begun, the response is added, the state stays, and the saga is told: what was undone did happen.
+with kept as (
+    insert into sagas_dedupe (key, saga_id, state, token, response)
+    values (%(key)s, %(saga_id)s, 'done', %(token)s, %(response)s::text::jsonb)
+    on conflict (key) do update
+    set response = coalesce(sagas_dedupe.response, excluded.response),
+        state = case when sagas_dedupe.state = 'closed' then sagas_dedupe.state else excluded.state end
+    returning state, saga_id
+)
+insert into sagas_outbox (saga_id, kind, queue, payload)
+select saga_id, 'late_answer', %(queue)s, jsonb_build_object('step', %(step)s::text) from kept where state = 'closed'

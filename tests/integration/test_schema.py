@@ -1,0 +1,237 @@
+"""The database itself: closed lists, append-only history, and migrations that agree with files and models."""
+
+from __future__ import annotations
+
+import re
+from io import StringIO
+
+import psycopg
+import pytest
+from django.apps import apps
+from django.core.management import call_command
+from django.db import InternalError, ProgrammingError, connection, transaction
+from django.db.utils import IntegrityError
+
+from sagas.events import Direction, Kind
+from sagas.machine import DIRECTION, TERMINAL
+from sagas.states import Status
+from sagas.store.schema_files import NAMES, schema_sql
+from sagas.testing.servers import Postgres
+from sagas.worker import REQUESTS
+from sagas_django.checks import SCHEMA, check_databases
+from sagas_django.models import LogEntry, SagaRow
+from tests.shop.sagas import Trip
+from tests.support.stories import begin, differences, drain
+
+pytestmark = pytest.mark.usefixtures("shop")
+
+CHECKS = "select conname, pg_get_constraintdef(oid) from pg_constraint where contype = 'c' and conname like 'sagas%'"
+
+
+def texts(constraint: str) -> list[str]:
+    """The text values that a CHECK constraint names, in order."""
+    with connection.cursor() as cursor:
+        cursor.execute(CHECKS)
+        return re.findall(r"'([a-z_]+)'::text", dict(cursor.fetchall())[constraint])
+
+
+def test_status_list_is_that_of_the_machine() -> None:
+    """The saga row accepts exactly the statuses that the machine knows."""
+    assert texts("sagas_saga_status") == [status.value for status in Status]
+
+
+def test_finished_is_what_the_machine_calls_terminal() -> None:
+    """A saga has an end time exactly in a terminal status."""
+    assert set(texts("sagas_saga_finished")) == {status.value for status in TERMINAL}
+
+
+def test_parked_from_is_where_there_is_work() -> None:
+    """A saga parks from a status in which it has work, and from no other."""
+    parked, *sources = texts("sagas_saga_parked_from")
+    assert parked == Status.PARKED
+    assert set(sources) == {status.value for status in DIRECTION}
+
+
+def test_log_kinds_are_those_of_the_machine() -> None:
+    """The log accepts exactly the kinds that can be folded."""
+    assert texts("sagas_log_kind") == [kind.value for kind in Kind]
+
+
+def test_outbox_lists_are_those_of_the_worker() -> None:
+    """The outbox accepts steps and the requests that a worker can apply, in the machine's directions."""
+    assert texts("sagas_outbox_kind") == ["step", *REQUESTS]
+    assert texts("sagas_outbox_direction") == ["step", *(direction.value for direction in Direction)]
+
+
+def test_dedupe_states() -> None:
+    """The dedupe table knows tried, answered, and closed."""
+    assert texts("sagas_dedupe_state") == ["started", "done", "closed"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "sagas_saga set status = 'odd'",
+        "sagas_saga set status = 'completed'",
+        "sagas_saga set status = 'parked'",
+        "sagas_saga set finished_at = now()",
+        "sagas_saga set parked_from = 'running'",
+        "sagas_outbox set kind = 'odd'",
+        "sagas_outbox set direction = null",
+        "sagas_outbox set direction = 'sideways'",
+        "sagas_outbox set token = -1",
+        "sagas_outbox set deliveries = -1",
+    ],
+)
+def test_impossible_rows_are_refused(change: str) -> None:
+    """A row that the machine could not have written does not get in."""
+    begin(Trip)
+    with pytest.raises(IntegrityError), connection.cursor() as cursor:
+        cursor.execute(f"update {change}")
+
+
+def test_a_key_is_unique_per_name_and_run() -> None:
+    """Two sagas of one name cannot share key and run."""
+    begin(Trip, "a")
+    begin(Trip, "b")
+    with pytest.raises(IntegrityError, match="sagas_saga_key"), connection.cursor() as cursor:
+        cursor.execute("update sagas_saga set key = 'a'")
+
+
+@pytest.mark.parametrize("statement", ["update sagas_log set kind = 'completed'", "delete from sagas_log"])
+def test_the_log_is_append_only(statement: str) -> None:
+    """History cannot be edited or deleted, and the error says what to do."""
+    begin(Trip)
+    refused = pytest.raises((InternalError, ProgrammingError), match="sagas_log is append-only")
+    with connection.cursor() as cursor, refused:
+        cursor.execute(statement)
+    assert LogEntry.objects.count() == 1
+
+
+def test_pruning_may_delete_but_not_edit() -> None:
+    """Pruning says what it is in its own transaction; even then nothing can be changed."""
+    begin(Trip)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("set local sagas.pruning = 'on'")
+        with pytest.raises((InternalError, ProgrammingError)), transaction.atomic():
+            cursor.execute("update sagas_log set attempt = 7")
+        cursor.execute("delete from sagas_log")
+    assert LogEntry.objects.count() == 0
+    begin(Trip, "b")
+    with pytest.raises((InternalError, ProgrammingError)), connection.cursor() as cursor:
+        cursor.execute("delete from sagas_log")
+
+
+def test_truncate_is_allowed() -> None:
+    """Django's flush empties tables with TRUNCATE; that stays possible."""
+    begin(Trip)
+    with connection.cursor() as cursor:
+        cursor.execute("truncate sagas_log, sagas_saga, sagas_outbox")
+    assert LogEntry.objects.count() == 0
+
+
+def test_migrations_have_no_drift() -> None:
+    """`makemigrations` finds nothing to do for our models."""
+    out = StringIO()
+    call_command("makemigrations", "--check", "--dry-run", "-v", "3", stdout=out)
+    assert out.getvalue().strip() == "No changes detected"
+
+
+def test_models_describe_the_tables() -> None:
+    """Every model has exactly the columns of its table, of the type and nullability it says."""
+    for model in apps.get_app_config("sagas").get_models():
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "select column_name, data_type, is_nullable = 'YES' from information_schema.columns"
+                " where table_name = %s",
+                [model._meta.db_table],
+            )
+            columns = {name: (kind, null) for name, kind, null in cursor.fetchall()}
+        fields = {
+            field.column: ((field.db_type(connection) or "").split(" GENERATED")[0], field.null)
+            for field in model._meta.local_fields
+            if field.column
+        }
+        assert fields == columns, model
+
+
+def test_migrations_and_sql_file_give_the_same_database(postgres_server: Postgres, shop: str) -> None:
+    """The numbered SQL files alone make what the migrations make: columns, constraints, indexes, functions."""
+    with psycopg.connect(shop) as migrated:
+        expected = description(migrated)
+    url = postgres_server.create_database("sagas_from_file")
+    try:
+        with psycopg.connect(url) as made:
+            for number in range(1, len(NAMES) + 1):
+                made.execute(schema_sql(number), prepare=False)  # type: ignore[arg-type]
+            assert description(made) == expected
+            assert made.execute("select max(version) from sagas_schema").fetchone() == (SCHEMA,)
+    finally:
+        postgres_server.drop_database("sagas_from_file")
+    assert len(expected) > 100
+
+
+def description(database: psycopg.Connection[tuple[object, ...]]) -> set[tuple[object, ...]]:
+    """Everything of ours that is in a database."""
+    queries = (
+        "select 'column', table_name, column_name, data_type, is_nullable, column_default, is_identity"
+        " from information_schema.columns where table_name like 'sagas%'",
+        "select 'constraint', conrelid::regclass::text, conname, pg_get_constraintdef(oid) from pg_constraint"
+        " where conname like 'sagas%'",
+        "select 'index', tablename, indexname, indexdef from pg_indexes where tablename like 'sagas%'",
+        "select 'function', proname, pg_get_functiondef(oid) from pg_proc where proname like 'sagas%'",
+        "select 'trigger', tgname, pg_get_triggerdef(oid) from pg_trigger where tgname like 'sagas%'",
+        "select 'options', relname, reloptions::text from pg_class where relname like 'sagas%'",
+    )
+    return {row for query in queries for row in database.execute(query)}  # type: ignore[arg-type]
+
+
+def test_checks_are_content_with_a_migrated_database() -> None:
+    """The system checks find nothing wrong here."""
+    assert check_databases(None, ["default"]) == []
+
+
+def test_models_are_read_only() -> None:
+    """A saga changes through the engine, never by saving its row."""
+    begin(Trip)
+    saga = SagaRow.objects.get()
+    for call in (saga.save, saga.delete, LogEntry.objects.all()[0].save):
+        with pytest.raises(TypeError, match="read-only"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ("update sagas_saga set status = 'compensating'", "status is .*its log says"),
+        ("update sagas_saga set seq = 7", "seq is 7, its log says 0"),
+        ('update sagas_saga set steps = \'{"book": {"status": "done"}}\'', "steps is"),
+        ("update sagas_saga set cancel_requested = true", "cancel_requested is True"),
+        ("delete from sagas_outbox", r"the outbox holds \[\], its state calls for \[\('book', 'do'\)\]"),
+        ("update sagas_outbox set direction = 'undo'", r"the outbox holds \[\('book', 'undo'\)\]"),
+        ("insert into sagas_log (saga_id, seq, kind) select id, 5, 'completed' from sagas_saga", "cannot be read"),
+        ("update sagas_saga set steps = '[]'", "cannot be read"),
+    ],
+)
+def test_verify_finds_what_does_not_agree(change: str, complaint: str) -> None:
+    """`verify` folds the log and compares: every difference is named with its saga."""
+    run = begin(Trip)
+    assert differences() == []
+    with connection.cursor() as cursor:
+        cursor.execute(change)
+    found = "\n".join(differences())
+    assert re.search(complaint, found), found
+    assert str(run.id) in found
+
+
+def test_verify_of_finished_sagas() -> None:
+    """A finished saga agrees with its log, and has nothing in the outbox."""
+    begin(Trip)
+    drain()
+    assert differences() == []
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "insert into sagas_outbox (saga_id, kind, step, direction, queue)"
+            " select id, 'step', 'book', 'do', 'default' from sagas_saga"
+        )
+    assert len(differences()) == 1

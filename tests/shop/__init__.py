@@ -1,0 +1,1 @@
+"""A small Django app whose models and sagas the tests use."""
