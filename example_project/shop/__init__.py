@@ -1,0 +1,1 @@
+"""The shop: stock, orders, and the saga that sees an order through."""
