@@ -54,12 +54,20 @@ def verify(connection: psycopg.Connection[Any], ids: Sequence[UUID] | None = Non
             parameters = {"after": last, "limit": BATCH, "ids": None if ids is None else list(ids)}
             sagas = cursor.execute(query(PACKAGE, "verify"), parameters).fetchall()
         if not sagas:
+            yield from _orphans(connection, ids)
             return
         logs = _logs(connection, [saga["id"] for saga in sagas])
         for saga in sagas:
             yield from _compare(saga, logs.get(saga["id"], []))
         last, seen = sagas[-1]["id"], seen + len(sagas)
         yield seen
+
+
+def _orphans(connection: psycopg.Connection[Any], ids: Sequence[UUID] | None) -> Iterator[Finding]:
+    for saga_id, name, key in run(connection, query(PACKAGE, "orphans"), {"ids": None if ids is None else list(ids)}):
+        yield Finding(
+            saga_id=saga_id, name=str(name), key=str(key), problem="has a log but no row; run `sagas rebuild` on it"
+        )  # fmt: skip
 
 
 def _logs(connection: psycopg.Connection[Any], ids: list[UUID]) -> dict[UUID, list[tuple[Any, ...]]]:
@@ -95,4 +103,4 @@ def _rows(saga: dict[str, Any], state: State) -> Iterator[str]:
     wanted = sorted((row.step, row.direction.value) for row in machine.rows(plan, state))
     found = sorted(zip(saga["row_steps"] or (), saga["row_directions"] or (), strict=True))
     if wanted != found:
-        yield f"the outbox holds {found}, its state calls for {wanted}"
+        yield f"the outbox holds {found}, its state calls for {wanted}; run `sagas rebuild` on it"

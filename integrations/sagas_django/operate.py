@@ -13,6 +13,7 @@ from django.db import connections
 from sagas import engine
 from sagas.engine import SagaRun
 from sagas.errors import InvalidInput, StoreNotReady
+from sagas.rebuild import rebuild
 from sagas.states import State, Status
 from sagas.verify import Finding, verify
 from sagas_django.checks import POSTGRES, check_postgres
@@ -233,3 +234,29 @@ def verification(database: str, wanted: list[str], complain: Callable[[str], Any
             else:
                 seen = found
     return seen, problems
+
+
+def rebuilding(
+    database: str, wanted: list[str], say: Callable[[str], Any], complain: Callable[[str], Any]
+) -> tuple[int, int]:  # fmt: skip
+    """Make rows again from logs; returns how many sagas were changed and how many could not be rebuilt."""
+    check_ready(database)
+    ids = [_id(database, each) for each in wanted] or None
+    changed = problems = 0
+    with DjangoStore(database).connect() as connection:
+        for found in rebuild(connection, ids):
+            if found.problem:
+                problems += 1
+                complain(f"{found.label}: {found.problem}")
+            elif found.changed:
+                changed += 1
+                say(f"{found.label}: rows made again from its log")
+    return changed, problems
+
+
+def _id(database: str, wanted: str) -> UUID:
+    """An id as it is, since its row may be gone; name:key by its row."""
+    try:
+        return UUID(wanted)
+    except ValueError:
+        return find(database, wanted).id

@@ -49,6 +49,9 @@ class Command(BaseCommand):
         verify = command("verify", "fold every log and compare it with the saga rows")
         verify.add_argument("saga", nargs="*", help="id, or name:key; default: all")
 
+        rebuild = command("rebuild", "make saga and outbox rows again from the log, after they were lost")
+        rebuild.add_argument("saga", nargs="*", help="id, or name:key; default: every saga whose rows disagree")
+
     def handle(self, *args: Any, command: str, **options: Any) -> None:
         try:
             getattr(self, f"_{command}")(**options)
@@ -106,6 +109,12 @@ class Command(BaseCommand):
         self.stdout.write(
             f"{kind} of saga {found.name} {found.id} (was {found.status}) is in the outbox of {database!r}"
         )
+
+    def _rebuild(self, *, database: str, saga: list[str], **_: Any) -> None:
+        changed, problems = operate.rebuilding(database, saga, self.stdout.write, self.stderr.write)
+        self.stdout.write(f"{changed} sagas rebuilt, {problems} problems")
+        if problems:
+            raise CommandError(f"{problems} sagas could not be rebuilt, listed above; nothing of them was changed")
 
     def _verify(self, *, database: str, saga: list[str], **_: Any) -> None:
         seen, problems = operate.verification(database, saga, self.stderr.write)

@@ -1,0 +1,134 @@
+"""Making saga and outbox rows again from the log alone, after they were lost or damaged.
+
+The log is the truth. What cannot be known from it is assumed to be the worst: a body that was perhaps under way is
+in doubt, so it is asked about or undone as unknown, never taken for "did not happen". Requests that no worker had
+applied yet (a cancel still in the outbox) are lost with the outbox.
+
+Run it while no worker runs the sagas concerned; a saga whose rows agree with its log is not touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import psycopg
+from msgspec import Raw
+from psycopg.rows import dict_row
+
+from sagas import codec, machine
+from sagas.errors import UnknownSaga
+from sagas.events import Entry, Rebuild
+from sagas.fold import fold
+from sagas.head import Head, read_head
+from sagas.plan import Plan
+from sagas.registry import registry
+from sagas.states import State
+from sagas.store.rows import Connection, entry_of, state_of
+from sagas_outbox.queries import query, run
+
+PACKAGE = "sagas.store"
+BATCH = 500
+FIRST = UUID(int=0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rebuilt:
+    """What became of one saga."""
+
+    saga_id: UUID
+    label: str  # how messages name it
+    changed: bool
+    problem: str = ""  # why it could not be rebuilt; nothing of it was changed then
+
+
+def rebuild(connection: Connection, ids: Sequence[UUID] | None = None) -> Iterator[Rebuilt]:
+    """Make the rows of sagas what their logs say, one transaction for each.
+
+    Args:
+        connection: autocommit.
+        ids: only these sagas; None: every saga that has a log.
+
+    Yields:
+        One `Rebuilt` for each saga.
+    """
+    last = FIRST
+    while True:
+        parameters = {"after": last, "limit": BATCH, "ids": None if ids is None else list(ids)}
+        found = run(connection, query(PACKAGE, "rebuild_logs"), parameters).fetchall()
+        if not found:
+            return
+        for (saga_id,) in found:
+            yield _rebuild(connection, saga_id)
+        last = found[-1][0]
+
+
+def _rebuild(connection: Connection, saga_id: UUID) -> Rebuilt:
+    label = f"saga {saga_id}"
+    try:
+        with connection.transaction():
+            entries = [entry_of(*line[1:]) for line in run(connection, query(PACKAGE, "logs"), {"ids": [saga_id]})]
+            state, head = fold(entries), _head(entries)
+            label = f"saga {head.name} {saga_id} (key {head.key!r})"
+            plan = registry.get(head.name, head.version).plan
+            if _agrees(connection, saga_id, state, plan):
+                return Rebuilt(saga_id=saga_id, label=label, changed=False)
+            _write(connection, saga_id, head, plan, state)
+            return Rebuilt(saga_id=saga_id, label=label, changed=True)
+    except (ValueError, KeyError, msgspec.MsgspecError, UnknownSaga, psycopg.IntegrityError) as problem:
+        return Rebuilt(saga_id=saga_id, label=label, changed=False, problem=str(problem))
+
+
+def _head(entries: Sequence[Entry]) -> Head:
+    raw = entries[0].data.saga
+    if not isinstance(raw, Raw):
+        raise ValueError("entry 0 does not say what the saga is")
+    return read_head(raw)
+
+
+def _agrees(connection: Connection, saga_id: UUID, state: State, plan: Plan) -> bool:
+    """Whether the rows are there and say what the log says. Locks them."""
+    run(connection, query(PACKAGE, "rebuild_lock"), {"id": saga_id})
+    with psycopg.Cursor(connection, row_factory=dict_row) as cursor:
+        parameters = {"after": FIRST, "limit": 1, "ids": [saga_id]}
+        row = cursor.execute(query(PACKAGE, "verify"), parameters).fetchone()
+    if row is None or state_of(row) != state:
+        return False
+    wanted = sorted((each.step, each.direction.value) for each in machine.rows(plan, state))
+    return wanted == sorted(zip(row["row_steps"] or (), row["row_directions"] or (), strict=True))
+
+
+def _write(connection: Connection, saga_id: UUID, head: Head, plan: Plan, state: State) -> None:
+    decision = machine.decide(plan, state, Rebuild())
+    for entry in decision.entries:
+        run(
+            connection, query(PACKAGE, "rebuild_entries"),
+            {
+                "saga_id": saga_id, "seq": entry.seq, "kind": entry.kind.value, "step": entry.step,
+                "attempt": entry.attempt, "data": msgspec.json.encode(entry.data).decode(),
+            },
+        )  # fmt: skip
+    run(connection, query(PACKAGE, "rebuild_saga"), _saga(saga_id, head, decision.state))
+    run(connection, query(PACKAGE, "rebuild_clear"), {"id": saga_id})
+    for row in machine.rows(plan, decision.state):
+        run(
+            connection, query(PACKAGE, "rebuild_row"),
+            {
+                "saga_id": saga_id, "step": row.step, "direction": row.direction.value, "queue": row.queue,
+                "delay": float(row.delay), "failures": row.failures, "first_begun": row.first_begun_at,
+            },
+        )  # fmt: skip
+
+
+def _saga(saga_id: UUID, head: Head, state: State) -> dict[str, Any]:
+    return {
+        "id": saga_id, "name": head.name, "version": head.version, "key": head.key, "run": head.run,
+        "status": state.status.value, "seq": state.seq, "input_hash": codec.fingerprint(bytes(head.input)),
+        "steps": msgspec.json.encode(state.steps).decode(), "cancel_requested": state.cancel_requested,
+        "parked_from": state.parked_from and state.parked_from.value, "error": state.error,
+        "subject_type": head.subject_type, "subject_id": head.subject_id,
+        "headers": msgspec.json.encode(head.headers).decode(), "finished": machine.finished(state),
+    }  # fmt: skip
