@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -60,7 +60,7 @@ class Recorder:
     def __init__(
         self, link: Link, find: FindPlan, *, holder: str, lease: float, goes_on: Callable[[str, str], bool]
     ) -> None:
-        self._link, self._find, self._holder, self._lease, self._goes_on = link, find, holder, lease, goes_on
+        self._link, self._find, self.holder, self._lease, self._goes_on = link, find, holder, lease, goes_on
         self._lock = threading.Lock()
         self._waiting: list[_Ticket] = []
         self._busy = False
@@ -151,19 +151,19 @@ class Recorder:
         )
         return Recording(delivery, decision, machine.finished(decision.state), goes_on)
 
-    def write(self, connection: Connection, batch: list[Recording]) -> set[int]:
+    def write(self, connection: Connection, batch: list[Recording]) -> dict[int, bool]:
         """One record statement; a batch that a single bad value spoils is written one by one."""
         try:
-            return rows.record(connection, batch, holder=self._holder, lease=self._lease, now=None)
+            return rows.record(connection, batch, holder=self.holder, lease=self._lease, now=None)
         except psycopg.OperationalError:
             raise
         except psycopg.Error:
             if connection.info.transaction_status != TransactionStatus.IDLE:
                 raise  # the transaction of local steps: all of it is rolled back
-        written: set[int] = set()
+        written: dict[int, bool] = {}
         for recording in batch:
             try:
-                written |= rows.record(connection, [recording], holder=self._holder, lease=self._lease, now=None)
+                written |= rows.record(connection, [recording], holder=self.holder, lease=self._lease, now=None)
             except psycopg.OperationalError:
                 raise
             except psycopg.Error:
@@ -184,9 +184,7 @@ class _Session:
     def turn(self, connection: Connection) -> None:
         """Decide from what is known, write, and keep what was not written for the next turn."""
         if self.unsure:
-            begun = [(r.delivery.id, r.delivery.token + 1) for r in self.unsure if r.goes_on]
-            still_ours = rows.load(connection, begun).keys()  # meanwhile somebody may have taken over
-            self.settle(rows.recorded(connection, self.unsure), still_ours)
+            self.settle(rows.recorded(connection, self.unsure, holder=self.recorder.holder))
         if not self.first:
             self.refresh(connection)
         self.first = False
@@ -197,12 +195,10 @@ class _Session:
         self.unsure, self.sent_at = list(batch.values()), time.monotonic()
         self.settle(self.recorder.write(connection, self.unsure))
 
-    def settle(self, written: set[int], still_ours: Collection[int] | None = None) -> None:
-        """What was written is done with, and goes on where the row is ours (None: it was written just now)."""
-        done = [r for r in self.unsure if r.delivery.id in written]
+    def settle(self, written: Mapping[int, bool]) -> None:
+        """What was written is done with, and goes on where its row was kept for the next step."""
+        self.continued += [_next(r, self.sent_at) for r in self.unsure if written.get(r.delivery.id)]
         self.unsure = []
-        going_on = [r for r in done if r.goes_on and (still_ours is None or r.delivery.id in still_ours)]
-        self.continued += [_next(r, self.sent_at) for r in going_on]
         self.left = [each for each in self.left if each[0].id not in written]
 
     def refresh(self, connection: Connection) -> None:

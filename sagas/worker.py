@@ -123,12 +123,14 @@ class Worker:
 
     def run(self, job: Job) -> None:
         """Work through begun rows and whatever follows from them."""
+        self.store.between()
         try:
             while wave := self._wave(job):
                 reached(Point.BETWEEN_STEPS, ",".join(_label(each) for each in wave[:20]))
                 self.heart.add(job, wave)
         finally:
             self.heart.close_job(job)
+            self.store.between()
 
     def _wave(self, job: Job) -> list[Delivery]:
         """One step of every row of the job; returns what is already begun for the next one."""
@@ -136,7 +138,6 @@ class Worker:
         happened: list[Happened] = []
         local: list[Delivery] = []
         oldest = 0.0
-        self.store.between()
         while (delivery := self.heart.take(job)) is not None:
             if delivery.attempt is not None and not _external(delivery):
                 local.append(delivery)
@@ -155,7 +156,6 @@ class Worker:
             continued += self._record(happened)
         if local:
             continued += self._local(job, local)
-        self.store.between()
         return continued
 
     def _may_take_long(self, delivery: Delivery) -> bool:
@@ -226,13 +226,11 @@ class Worker:
         return known
 
     def _requests_first(self, connection: Connection, begun: list[Delivery]) -> list[Delivery]:
-        """Work that was begun beside a request of its saga goes back; applying the request wakes it."""
-        asked = {each.saga_id for each in begun if each.attempt is None}
-        late = [each.held for each in begun if each.attempt is not None and each.saga_id in asked]
-        if not late:
-            return begun
-        claims.hand_back(connection, late, delay=REQUEST_DELAY, now=None)
-        return [each for each in begun if each.attempt is None or each.saga_id not in asked]
+        """Work of a saga that has a request waiting goes back; applying the request wakes it."""
+        early = [each.held for each in begun if each.asked]
+        if early:
+            claims.hand_back(connection, early, delay=REQUEST_DELAY, now=None)
+        return [each for each in begun if not each.asked]
 
     def _put_off(self, connection: Connection, damaged: Iterable[Damaged]) -> None:
         held = []
@@ -247,7 +245,11 @@ def request_of(delivery: Delivery) -> Event:
     """The event that a request row stands for."""
     if delivery.kind == "late_answer":
         log.error("%s: what was undone happened after that; its undo is looked at again", delivery.label)
-    return REQUESTS[delivery.kind](msgspec.json.decode(delivery.payload or "{}", type=Payload))
+    try:
+        payload = msgspec.json.decode(delivery.payload or "{}", type=Payload)
+    except msgspec.MsgspecError:
+        payload = Payload(reason="(what the request said cannot be read)")
+    return REQUESTS[delivery.kind](payload)
 
 
 def definition_of(delivery: Delivery) -> SagaClass:

@@ -56,6 +56,8 @@ KIND: Final[Words] = {
     Kind.SETTLE_DONE: gettext_lazy("settled"),
     Kind.SETTLE_FAILED: gettext_lazy("settling failed"),
     Kind.SETTLE_UNDECIDED: gettext_lazy("settling could not say"),
+    Kind.LATE_ANSWER: gettext_lazy("late answer"),
+    Kind.REBUILT: gettext_lazy("rows made again"),
     Kind.CANCEL_REQUESTED: gettext_lazy("cancel requested"),
     Kind.RETRIED: gettext_lazy("retry requested"),
     Kind.COMPENSATING: gettext_lazy("turned back"),

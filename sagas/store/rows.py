@@ -45,6 +45,7 @@ class Delivery:
     payload: str | None = None  # of a request
     history: dict[int, bytes] = field(default_factory=dict)  # seq -> data of entry 0 and of done steps
     memory: Memory = NOTHING
+    asked: bool = False  # a request of its saga, such as a cancel, waits to be applied
     late: Raw | None = None  # when undoing: an answer of the step that came after it was given up
     begun_at: float  # this process's monotonic clock, before the statement that began it
 
@@ -97,8 +98,8 @@ def _delivery(row: dict[str, Any], began: float) -> Delivery | Damaged:
         return Delivery(
             id=row["id"], token=row["token"], kind=row["kind"], queue=row["queue"], saga_id=row["saga_id"],
             name=row["name"], version=row["version"], key=row["key"], state=state_of(row),
-            attempt=_attempt(row), payload=row["payload"], memory=_memory(row), late=_raw(row["late_response"]),
-            begun_at=began,
+            attempt=_attempt(row), payload=row["payload"], memory=_memory(row), begun_at=began,
+            late=_raw(row["late_response"]), asked=row["asked"],
             history={s: e.encode() for s, e in zip(row["history_seqs"] or (), row["history"] or (), strict=True)},
         )  # fmt: skip
     except (ValueError, TypeError, msgspec.MsgspecError) as problem:
@@ -163,20 +164,22 @@ class Recording:
 
 def record(
     connection: Connection, batch: Sequence[Recording], *, holder: str, lease: float, now: datetime | None
-) -> set[int]:
-    """Write decisions in one statement; returns the row ids of those that were written, whole.
+) -> dict[int, bool]:
+    """Write decisions in one statement; returns the row ids of those that were written, whole, and of each whether
+    this worker goes on with it.
 
     A decision whose row or saga has moved on, or is locked, is left out. No two of one saga may be in a batch.
     """
     if not batch:
-        return set()
+        return {}
     parameters = _columns(batch) | _log_columns(batch) | _new_row_columns(batch) | _mark_columns(batch)
     parameters |= {"holder": holder, "lease": lease, "now": now}
-    return {row[0] for row in run(connection, query(PACKAGE, "record"), parameters)}
+    return dict(run(connection, query(PACKAGE, "record"), parameters).fetchall())
 
 
-def recorded(connection: Connection, batch: Sequence[Recording]) -> set[int]:
-    """After a lost acknowledgement: the row ids of those that are in the log under their own token.
+def recorded(connection: Connection, batch: Sequence[Recording], *, holder: str) -> dict[int, bool]:
+    """After a lost acknowledgement: the row ids of those that are in the log under their own token, and of each
+    whether this worker goes on with it.
 
     A decision without entries leaves no trace in the log; whether its row is still ours says enough.
     """
@@ -185,8 +188,9 @@ def recorded(connection: Connection, batch: Sequence[Recording]) -> set[int]:
         "ids": [delivery.id for delivery, _ in last], "tokens": [delivery.token for delivery, _ in last],
         "saga_ids": [delivery.saga_id for delivery, _ in last], "new_seqs": [entry.seq for _, entry in last],
         "kinds": [entry.kind.value for _, entry in last], "steps": [entry.step for _, entry in last],
+        "holder": holder,
     }  # fmt: skip
-    return {row[0] for row in run(connection, query(PACKAGE, "recorded"), parameters)}
+    return dict(run(connection, query(PACKAGE, "recorded"), parameters).fetchall())
 
 
 def remember(connection: Connection, delivery: Delivery, key: str, response: Raw) -> None:

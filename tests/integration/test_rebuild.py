@@ -179,7 +179,8 @@ def test_log_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
     begin(Trip, "good")
     with connection.cursor() as cursor:
         cursor.execute(
-            "insert into sagas_log (saga_id, seq, kind, data) values (%s, 0, 'started', '{}'), (%s, 1, 'settling', '{}')",
+            "insert into sagas_log (saga_id, seq, kind, data)"
+            " values (%s, 0, 'started', '{}'), (%s, 1, 'settling', '{}')",
             [UUID(int=1), UUID(int=2)],
         )
     lose_rows()

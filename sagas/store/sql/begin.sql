@@ -25,6 +25,11 @@ select b.id, b.token, b.kind, b.queue, b.step, b.direction, b.deliveries,
     b.saga_id, s.name, s.version, s.key, s.status, s.seq, s.steps::text as steps,
     s.cancel_requested, s.parked_from, s.error,
     h.seqs as history_seqs, h.entries as history,
+    b.kind = 'step' and exists (
+        select from sagas_outbox r
+        where r.saga_id = b.saga_id and r.kind <> 'step'
+          and r.due_at > coalesce(%(now)s::timestamptz, clock_timestamp()) - interval '5 minutes'
+    ) as asked,
     d.state as memory_state, d.response::text as memory_response, late.response::text as late_response
 from begun b
 left join sagas_saga s on s.id = b.saga_id

@@ -1,6 +1,7 @@
 -- Record decisions, all of each or nothing of it: written where the outbox row's token and the saga's seq
 -- are still those the decision was made from. Both rows are locked together, ordered by outbox id, and what
--- another transaction holds is left out. Never two decisions of one saga in one call.
+-- another transaction holds is left out. A worker goes on with the next step only where no request (such as a
+-- cancel) of the saga is waiting. Never two decisions of one saga in one call.
 with given as materialized (
     select * from unnest(
         %(ids)b::bigint[], %(tokens)b::bigint[], %(saga_ids)b::uuid[], %(seqs)b::int[], %(new_seqs)b::int[],
@@ -10,7 +11,8 @@ with given as materialized (
     ) as g (id, token, saga_id, seq, new_seq, status, steps, cancel, parked_from, error, finished, keep, step,
             direction, queue, delay, failures, first_begun, go_on, wake)
 ), ok as materialized (
-    select g.*, coalesce(%(now)s::timestamptz, clock_timestamp()) as now
+    select g.*, coalesce(%(now)s::timestamptz, clock_timestamp()) as now,
+        g.go_on and not exists (select from sagas_outbox r where r.saga_id = g.saga_id and r.kind <> 'step') as goes_on
     from given g
     join sagas_outbox o on o.id = g.id and o.token = g.token
     join sagas_saga s on s.id = g.saga_id and s.seq = g.seq
@@ -33,11 +35,11 @@ with given as materialized (
     update sagas_outbox o
     set step = ok.step, direction = ok.direction, queue = ok.queue, failures = ok.failures,
         token = o.token + 1, publishes = 0,
-        holder = case when ok.go_on then %(holder)s end,
-        deliveries = case when ok.go_on then 1 else 0 end,
+        holder = case when ok.goes_on then %(holder)s end,
+        deliveries = case when ok.goes_on then 1 else 0 end,
         first_begun_at = case when ok.first_begun is not null then to_timestamp(ok.first_begun)
-                              when ok.go_on then ok.now end,
-        due_at = ok.now + make_interval(secs => case when ok.go_on then %(lease)s::float8 else ok.delay end)
+                              when ok.goes_on then ok.now end,
+        due_at = ok.now + make_interval(secs => case when ok.goes_on then %(lease)s::float8 else ok.delay end)
     from ok where o.id = ok.id and ok.keep
 ), dropped as (
     delete from sagas_outbox o using ok where o.id = ok.id and not ok.keep
@@ -64,4 +66,4 @@ with given as materialized (
     on conflict (key) do update set state = excluded.state
     where excluded.state = 'closed'
 )
-select id from ok
+select id, goes_on from ok
