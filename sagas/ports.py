@@ -83,6 +83,9 @@ class Store(Protocol):
     def between(self) -> None:
         """Called before and after each batch, in the thread that runs bodies: close stale connections."""
 
+    def after_body(self) -> None:
+        """Called after each body, in its thread: a transaction that it left open does not outlive it."""
+
 
 Adapter = Callable[[Any], Caller | None]
 

@@ -236,7 +236,7 @@ def _next(done: Recording, sent_at: float) -> Delivery:
     assert delivery.attempt is not None
     now = delivery.attempt.now + sent_at - delivery.begun_at
     return replace(
-        delivery, token=delivery.token + 1, queue=row.queue, state=decision.state, memory=NOTHING,
+        delivery, token=delivery.token + 1, queue=row.queue, state=decision.state, memory=NOTHING, late=None,
         attempt=replace_struct(
             delivery.attempt, step=row.step, direction=row.direction, deliveries=1, now=now,
             first_begun_at=row.first_begun_at or now,

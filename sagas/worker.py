@@ -172,6 +172,7 @@ class Worker:
             )  # fmt: skip
         finally:
             self.heart.end_body(job)
+            self.store.after_body()
             self.pace.note(_subject(delivery), time.perf_counter() - began)
 
     def _guard(self, delivery: Delivery, step_key: str) -> Guard:

@@ -49,6 +49,12 @@ class DjangoStore:
             if _was_cut(connection):
                 connection.close()  # a local step that meets a dead connection has to wait for its lease to end
 
+    def after_body(self) -> None:
+        for connection in connections.all(initialized_only=True):
+            ours = connection.in_atomic_block  # of local steps, or of a test
+            if not ours and connection.connection and connection.autocommit != connection.settings_dict["AUTOCOMMIT"]:
+                connection.close()
+
 
 def _was_cut(connection: BaseDatabaseWrapper) -> bool:
     """Whether an idle connection has ended meanwhile: something came in that nobody asked for."""

@@ -1,0 +1,127 @@
+"""What the workers run. Every body leaves a note of who ran it; some wait at a gate, or end their process."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connection
+
+from sagas import Retry, Saga, external_step, step
+
+OFTEN = Retry(max_attempts=20, first=0.2, factor=1.2, longest=0.5)
+OTHER_QUEUE = "Other.Queue-2"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one saga is to do.
+
+    Attributes:
+        gate: the number of a gate at which the body waits; see `Plant.gate`.
+        ends: whether the body ends its process.
+        ballast: only there to be large.
+    """
+
+    gate: int = 0
+    ends: bool = False
+    ballast: str = ""
+
+
+def carry_out(run: Saga[Job]) -> None:
+    note(run)
+    if run.input.gate:
+        with connection.cursor() as cursor:
+            cursor.execute("select pg_advisory_xact_lock_shared(%s)", [run.input.gate])
+        note(run, "after the gate")
+    if run.input.ends:
+        os._exit(3)
+
+
+def note(run: Saga[Any], what: str = "") -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "insert into relay_note (key, what, attempt, pid, backend) values (%s, %s, %s, %s, pg_backend_pid())",
+            [run.key, what, run.attempt, os.getpid()],
+        )
+
+
+class Single(Saga[Job], name="relay.single", version=1):
+    """One external step."""
+
+    @external_step(queue="quick", pivot=True, retry=OFTEN)
+    def act(self) -> None:
+        carry_out(self)
+
+
+class Together(Saga[Job], name="relay.together", version=1):
+    """One step, known to be short before anybody ran it: many share a message."""
+
+    @external_step(queue="quick", pivot=True, retry=OFTEN)
+    def act(self) -> None:
+        carry_out(self)
+
+
+class Deadly(Saga[Job], name="relay.deadly", version=1):
+    """The same, and not many deliveries."""
+
+    @external_step(queue="quick", pivot=True, retry=OFTEN, max_deliveries=3)
+    def act(self) -> None:
+        carry_out(self)
+
+
+class Alone(Saga[Job], name="relay.alone", version=1):
+    """One step that nobody has measured: each has a message of its own."""
+
+    @external_step(queue="quick", pivot=True, retry=OFTEN)
+    def act(self) -> None:
+        carry_out(self)
+
+
+class Local(Saga[Job], name="relay.local", version=1):
+    """One local step."""
+
+    @step(queue="quick", pivot=True, retry=OFTEN)
+    def write(self) -> None:
+        carry_out(self)
+
+
+class Short(Saga[Job], name="relay.short", version=1):
+    """A step that may not take long, and is not known to be undone or done when it does."""
+
+    @external_step(queue="quick", pivot=True, retry=OFTEN, timeout=0.3)
+    def act(self) -> None:
+        carry_out(self)
+
+
+class Chain(Saga[Job], name="relay.chain", version=1):
+    """Three steps of one queue."""
+
+    @external_step(queue="quick", compensate=None)
+    def first(self) -> None:
+        note(self, "first")
+
+    @step(queue="quick", compensate=None)
+    def second(self) -> None:
+        note(self, "second")
+
+    @external_step(queue="quick", pivot=True)
+    def third(self) -> None:
+        note(self, "third")
+
+
+class Hop(Saga[Job], name="relay.hop", version=1):
+    """Three steps, the middle one in another queue."""
+
+    @external_step(queue="quick", compensate=None)
+    def first(self) -> None:
+        note(self, "first")
+
+    @external_step(queue=OTHER_QUEUE, compensate=None)
+    def second(self) -> None:
+        note(self, "second")
+
+    @external_step(queue="quick", pivot=True)
+    def third(self) -> None:
+        note(self, "third")

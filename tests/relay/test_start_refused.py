@@ -1,0 +1,39 @@
+"""A worker whose Celery configuration would defeat the engine does not start."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sagas.testing.processes import Process
+from tests.relay.conftest import PlantMaker
+from tests.relay.plant import ROOT, Plant
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "eager": ({"CELERY_TASK_ALWAYS_EAGER": True}, "task_always_eager"),
+    "annotations": ({"CELERY_TASK_ANNOTATIONS": {"*": {"time_limit": 5}}}, "task_annotations['*']"),
+}
+
+
+@pytest.fixture(scope="module")
+def plant(new_plant: PlantMaker) -> Iterator[Plant]:
+    with new_plant() as plant:
+        yield plant
+
+
+def start(plant: Plant, celery: dict[str, Any]) -> Process:
+    words = ("-m", "celery", "-A", "tests.relay.celery_app", "worker", "-c", "1", "-Q", "nothing", "--without-mingle")
+    env = plant.environment() | {"RELAY_CELERY": json.dumps(celery)}
+    return plant.processes.python(*words, name="worker", env=env, cwd=ROOT)
+
+
+def test_a_worker_with_a_foreign_configuration_does_not_start(plant: Plant) -> None:
+    """It ends at once and says what to change; a logged error beside a running worker would go unseen."""
+    started = {name: start(plant, celery) for name, (celery, _) in WRONG.items()}
+    for name, worker in started.items():
+        assert worker.wait(30) != 0, name
+        assert WRONG[name][1] in worker.output()
+        assert "ready." not in worker.output()
