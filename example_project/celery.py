@@ -10,4 +10,5 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "example_project.settings")
 
 app = Celery("example_project")
 app.config_from_object("django.conf:settings", namespace="CELERY")
+app.conf.task_default_queue = "default"  # the demo looks into it by name
 app.autodiscover_tasks()

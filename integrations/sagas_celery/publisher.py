@@ -14,6 +14,7 @@ from sagas_outbox.claims import Held
 from sagas_outbox.relay import UnknownQueue
 
 VERSION = 1  # of the message
+NO_QUEUE_NAMED = "default"  # the queue of steps that name none: whichever the app's workers serve without -Q
 
 
 class CeleryPublisher:
@@ -98,8 +99,9 @@ class _Sender:
 
     def _try(self, producer: Any, queue: str, body: dict[str, Any]) -> None:
         try:
+            target = self._app.conf.task_default_queue if queue == NO_QUEUE_NAMED else queue
             self._app.send_task(
-                TASK, kwargs=body, queue=queue, producer=producer, serializer="json", ignore_result=True, retry=False,
+                TASK, kwargs=body, queue=target, producer=producer, serializer="json", ignore_result=True, retry=False,
                 expires=None, countdown=None, eta=None, argsrepr="()", kwargsrepr=f"<{len(body['rows'])} rows>",
             )  # fmt: skip
         except QueueNotFound as problem:

@@ -29,7 +29,6 @@ EMBEDDED_WORKER = (sys.executable, "-m", "django", "sagas", "worker")
 RELAY = (sys.executable, "-m", "django", "sagas", "relay", "--app", "tests.benchmarks.celery_app")
 CELERY_WORKER = (
     *(sys.executable, "-m", "celery", "-A", "tests.benchmarks.celery_app", "worker", "-c", "2", "-P", "prefork"),
-    *("-Q", "default"),  # the queue of our steps
     *("-l", "ERROR", "--without-gossip", "--without-mingle", "--without-heartbeat"),  # all as the peer's
 )
 STARTS_PER_TRANSACTION = 100

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 from celery import Celery
 
+from sagas.testing.servers import Redis
 from sagas_celery.publisher import CeleryPublisher
 from tests.relay.plant import wait_until
 
@@ -61,3 +62,15 @@ def test_a_broker_that_never_answers(scheme: str, silent_port: int) -> None:
     before = senders()
     assert publish(f"{scheme}://127.0.0.1:{silent_port}//") < BOUND + 1
     wait_until(lambda: senders() <= before, "the publishing thread to end", timeout=15)
+
+
+def test_steps_that_name_no_queue_go_to_the_apps_default_queue(own_redis: Redis) -> None:
+    """The worker that a project already runs, without any -Q, serves them."""
+    app = Celery("project", broker=own_redis.url)
+    publisher = CeleryPublisher(app, "default", timeout=5)
+    publisher.publish("default", [(1, 0)])
+    publisher.publish("payments", [(2, 0)])
+    publisher.reset()
+    assert [own_redis.command("LLEN", queue).lstrip(":").strip() for queue in ("celery", "payments", "default")] == [
+        "1", "1", "0"
+    ]  # fmt: skip
