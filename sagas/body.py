@@ -62,6 +62,7 @@ class Body:
     alive: Callable[[], bool]
     guard: GuardFor | None  # None: a local step
     idempotency_key: str = ""
+    effects: int = 0  # of this attempt that have their answer
     read: Any = UNSET  # the input, once it was asked for
 
     def declared(self) -> Step[Any, Any]:
@@ -117,7 +118,9 @@ class Body:
                 f"by itself, and what reaches other systems belongs in an @external_step"
             )
         self.heartbeat()
-        return self.guard(self.delivery, self.idempotency_key).effect(name, call, returns=returns, request=request)
+        found = self.guard(self.delivery, self.idempotency_key).effect(name, call, returns=returns, request=request)
+        self.effects += 1
+        return found
 
     def heartbeat(self) -> None:
         if not self.alive():
@@ -186,7 +189,9 @@ def _ask(body: Body) -> Any:
         return Undecided(event, error_text(undecided))
     except errors.LeaseLost:
         return None
-    except (Exception, SystemExit) as problem:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as problem:
         return Undecided(event, error_text(problem))
     plan, state = body.definition.plan, body.delivery.state
     if found is NOT_DONE:
@@ -227,13 +232,15 @@ def _run(body: Body, action: Run) -> AnswerEvent | None:
             step.undo.body(run, body.argument(action.argument))
             outcome = None
     except errors.Refused as refused:
-        return Refused(event, error_text(refused))
+        return Refused(event, error_text(refused), partly=body.effects > 0)
     except errors.LeaseLost:
         return None
     except errors.Unstorable as problem:  # of an effect() that happened
         text = error_text(problem)
         return Unstorable(event, text) if going_forward else Failed(event, text, give_up=True)
-    except (Exception, SystemExit) as problem:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as problem:  # asyncio's CancelledError is no Exception; the batch has to go on
         retry = step.plan.retry if going_forward or step.plan.undo is None else step.plan.undo.retry
         return Failed(event, error_text(problem), give_up=isinstance(problem, retry.give_up_on))
     reached(Point.AFTER_BODY, label)
@@ -249,6 +256,8 @@ def _store(body: Body, outcome: Any) -> Raw | Unstorable:
     step = body.declared()
     try:
         if inspect.isawaitable(outcome) or inspect.isgenerator(outcome):
+            if inspect.iscoroutine(outcome):
+                outcome.close()  # or Python warns about it long after, in some other place
             raise errors.Unstorable(f"result of step {step.name!r}: a {type(outcome).__name__} that nobody ran")
         raw = codec.encode(
             outcome, declared=step.result_type, limit=body.limit, what=f"result of step {step.name!r}",

@@ -53,7 +53,7 @@ class RunContext(Protocol):
 
     @property
     def session(self) -> object | None:
-        """The SQLAlchemy session of a local step."""
+        """What the integration gives local steps to write with."""
         ...
 
     def step_run(self, name: str) -> StepRun[Any]:

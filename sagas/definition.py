@@ -177,7 +177,7 @@ class Saga(Generic[I]):
 
     @property
     def session(self) -> Any:
-        """The SQLAlchemy session of a local step; None under Django and in external steps."""
+        """What the integration gives local steps to write with; None under Django and in external steps."""
         return self._run.session
 
     def heartbeat(self) -> None:
@@ -227,7 +227,7 @@ class Saga(Generic[I]):
             input: what the steps need to know; stored as JSON.
             key: business key, unique per saga name, for example "order-7".
             subject: the model instance it is about.
-            using: Django alias, SQLAlchemy Session or Connection, or psycopg connection.
+            using: Django alias of the database; None: the default one.
             on_existing: what to do when the key is taken.
             own_transaction: allow a call outside a transaction.
             headers: small text values handed to every step, such as trace context.

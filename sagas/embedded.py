@@ -171,7 +171,7 @@ class Embedded:
     def _run(self, job: Job) -> None:
         try:
             self.worker.run(job)
-        except Exception:
+        except BaseException:  # the pool would keep it to itself
             log.exception("a batch of %d rows ended with an error; their leases run out", len(job.held))
         finally:
             with self._lock:

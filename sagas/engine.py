@@ -28,6 +28,7 @@ from sagas_outbox.queries import query
 
 PACKAGE = "sagas.store"
 MAX_KEY = 255  # characters; a btree key has a limit of its own
+MAX_SUBJECT = 500  # characters of its primary key; they are indexed
 MAX_HEADERS = 4096  # bytes
 MAX_REASON = 2000  # characters
 
@@ -138,6 +139,12 @@ def _subject(caller: Caller, subject: object) -> tuple[str | None, str | None]:
     if found is None:
         raise errors.InvalidInput(
             f"subject={type(subject).__name__}: not a model instance that {caller.name} knows", path="subject"
+        )
+    if len(found[1]) > MAX_SUBJECT:
+        raise errors.InvalidInput(
+            f"subject: a primary key of {len(found[1])} characters, {MAX_SUBJECT} are allowed; "
+            f"leave subject= out and find the saga by its key",
+            path="subject",
         )
     return found
 

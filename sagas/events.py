@@ -143,6 +143,7 @@ class Refused(msgspec.Struct, frozen=True):
 
     attempt: Attempt
     error: ErrorText
+    partly: bool = False  # although an `effect()` of it had its answer already
 
 
 class Failed(msgspec.Struct, frozen=True):

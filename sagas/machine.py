@@ -24,7 +24,7 @@ The rules, each kept because its absence loses money:
     body may run again under the same key, while `max_attempts`, `max_deliveries` and `key_ttl` allow.
 4.  Without an answer the step parks, unless its author said `on_unknown=COMPENSATE` or the saga is
     turning back anyway; then it is undone as unknown, if its compensation accepts `UNKNOWN`.
-5.  `Refused` means "did not happen" only if no earlier attempt is unknown.
+5.  `Refused` means "did not happen" only if no earlier attempt is unknown, and no `effect()` of this one happened.
 6.  The pivot and what follows it are never undone: they are asked about, retried, else parked.
 7.  Undo goes in reverse order of completion. A step that was undone as unknown is looked at once
     more (SETTLE) before the saga counts as compensated: its request may have landed late.
@@ -311,7 +311,7 @@ def _do_unstorable(d: Draft, e: Unstorable) -> None:
 
 def _do_refused(d: Draft, e: Refused) -> None:
     a, planned = e.attempt, d.plan.by_name[e.attempt.step]
-    if ever_unknown(planned.external, step_of(d.state, a.step).do, a):
+    if e.partly or ever_unknown(planned.external, step_of(d.state, a.step).do, a):
         d.answer(
             Kind.STEP_FAILED, a, begun=a.deliveries, unknown=True, closed=True, refused=True, error=e.error
         )  # fmt: skip
@@ -376,6 +376,8 @@ def _do_withdrawn(d: Draft, e: Withdrawn) -> None:
 
 def _turn_back(d: Draft, a: Attempt, reason: str) -> None:
     d.answer(Kind.STEP_NOT_DONE, a, begun=_uncounted(d, a), unknown=step_of(d.state, a.step).do.unknown or _doubt(d, a))
+    if step_of(d.state, a.step).unsettled:  # a late answer has to reopen it, also where no compensation is called
+        d.marks.append(Mark(a.step, "closed"))
     d.log(Kind.COMPENSATING, a.step, reason=reason)
 
 

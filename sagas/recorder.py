@@ -105,7 +105,7 @@ class Recorder:
 
     def _write(self, happened: list[Happened]) -> list[Delivery]:
         reached(Point.BEFORE_RECORD, labels(happened))
-        session = _Session(self, happened)
+        session = _Session(self, happened, one_by_one=True)
         attempt, deadline = 0, time.monotonic() + self._lease
         while session.left and time.monotonic() < deadline:
             time.sleep(min(PAUSE * attempt, LONGEST_PAUSE))
@@ -174,8 +174,9 @@ class Recorder:
 class _Session:
     """The rounds it takes to write one set of results."""
 
-    def __init__(self, recorder: Recorder, happened: list[Happened]) -> None:
+    def __init__(self, recorder: Recorder, happened: list[Happened], *, one_by_one: bool = False) -> None:
         self.recorder, self.left = recorder, happened
+        self.one_by_one = one_by_one  # nothing else is in the transaction: what cannot be decided is left out
         self.continued: list[Delivery] = []
         self.unsure: list[Recording] = []  # sent, acknowledgement lost
         self.first = True
@@ -189,11 +190,22 @@ class _Session:
             self.refresh(connection)
         self.first = False
         batch: dict[Any, Recording] = {}
-        for delivery, event in self.left:
-            if delivery.saga_id not in batch:
-                batch[delivery.saga_id] = self.recorder.recording(delivery, event)
+        for delivery, event in list(self.left):
+            if delivery.saga_id not in batch and (recording := self.decided(delivery, event)):
+                batch[delivery.saga_id] = recording
         self.unsure, self.sent_at = list(batch.values()), time.monotonic()
         self.settle(self.recorder.write(connection, self.unsure))
+
+    def decided(self, delivery: Delivery, event: Event | Misplaced) -> Recording | None:
+        """The decision about one event; None where a fault of ours prevents it, and others are to go on."""
+        try:
+            return self.recorder.recording(delivery, event)
+        except Exception:
+            if not self.one_by_one:
+                raise
+            log.exception("%s: no decision can be made about it; another worker takes over", delivery.label)
+            self.left = [each for each in self.left if each[0].id != delivery.id]
+            return None
 
     def settle(self, written: Mapping[int, bool]) -> None:
         """What was written is done with, and goes on where its row was kept for the next step."""

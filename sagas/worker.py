@@ -25,6 +25,7 @@ from sagas.guard import Guard
 from sagas.heart import Heart, Job
 from sagas.local import Apart, LocalRunner
 from sagas.pace import Pace
+from sagas.plan import Plan
 from sagas.points import Point, reached
 from sagas.ports import Store
 from sagas.recorder import Happened, Recorder
@@ -148,7 +149,7 @@ class Worker:
             if happened and (time.monotonic() - oldest > self.settings.flush or self._may_take_long(delivery)):
                 continued += self._record(happened)
                 happened = []
-            event = request_of(delivery) if delivery.attempt is None else self._perform(job, delivery, None)
+            event = self._event(job, delivery)
             if event is not None:
                 oldest = oldest if happened else time.monotonic()
                 happened.append((delivery, event))
@@ -157,6 +158,15 @@ class Worker:
         if local:
             continued += self._local(job, local)
         return continued
+
+    def _event(self, job: Job, delivery: Delivery) -> Event | Misplaced | None:
+        """What came of one row. A fault of ours costs that row its lease, and its neighbours nothing."""
+        try:
+            return request_of(delivery) if delivery.attempt is None else self._perform(job, delivery, None)
+        except Exception:
+            log.exception("%s: what came of it cannot be told; another worker takes over", delivery.label)
+            self.heart.release([delivery.held])
+            return None
 
     def _may_take_long(self, delivery: Delivery) -> bool:
         """Results do not wait for a body that is slow, or that nobody has timed yet."""
@@ -213,11 +223,10 @@ class Worker:
         unknown: list[Delivery] = []
         for delivery in deliveries:
             try:
-                plan = definition_of(delivery).plan
-                fits = delivery.attempt is None or delivery.attempt.step in plan.by_name
-                (known if fits else unknown).append(delivery)
-                if not fits:
-                    log.error("%s: this process's definition has no such step; it waits", delivery.label)
+                lacks = _lacks(definition_of(delivery).plan, delivery)
+                (unknown if lacks else known).append(delivery)
+                if lacks:
+                    log.error("%s: this process's definition has no such %s; it waits", delivery.label, lacks)
             except UnknownSaga as problem:
                 unknown.append(delivery)
                 log.error("%s: it waits: %s", delivery.label, problem)
@@ -251,6 +260,19 @@ def request_of(delivery: Delivery) -> Event:
     except msgspec.MsgspecError:
         payload = Payload(reason="(what the request said cannot be read)")
     return REQUESTS[delivery.kind](payload)
+
+
+def _lacks(plan: Plan, delivery: Delivery) -> str:
+    """What the saga needs and a definition that was changed without a new version lacks; nothing when all is there."""
+    attempt = delivery.attempt
+    if attempt is None and delivery.kind not in REQUESTS:
+        return f"request {delivery.kind!r}"
+    for name in (*delivery.state.steps, *([attempt.step] if attempt else ())):
+        if name not in plan.by_name:
+            return f"step {name!r}"
+    if attempt and attempt.direction is not Direction.DO and plan.by_name[attempt.step].undo is None:
+        return f"compensation of step {attempt.step!r}"
+    return ""
 
 
 def definition_of(delivery: Delivery) -> SagaClass:

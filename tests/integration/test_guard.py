@@ -434,6 +434,28 @@ def test_a_late_answer_beside_closed_keeps_the_state(world: World) -> None:
     assert Blind.get(key="a").status == Status.CANCELLED
 
 
+def test_a_late_answer_after_not_done_reopens(world: World) -> None:
+    """`resolve` said twice that nothing happened, so nothing was undone; the answer of a body that still lived says
+    otherwise, and it is undone given that answer."""
+
+    def overtaken(run: Any) -> str:
+        Asked.cancel(key="a", reason="enough")
+        expire_leases()
+        drain(check=False, skip=SETTLED)
+        assert Asked.get(key="a").status == Status.CANCELLED
+        return "charge-late"
+
+    world.plan("charge", overtaken)
+    world.plan("find", NOT_DONE, NOT_DONE)
+    run = begin(Asked)
+    with one_worker() as worker:
+        worker.run(worker.take_up(begin_due(worker)))
+    drain(skip=SETTLED)
+    assert [call.argument for call in world.of("refund")] == ["charge-late"]
+    assert Asked.get(key="a").status == Status.CANCELLED
+    assert log_of(run)[-4:] == ["late_answer charge", "settling charge", "settle_done charge", "cancelled"]
+
+
 def test_a_lost_lease_ends_the_body(world: World) -> None:
     """`LeaseLost` in a body records nothing; whoever took over decides."""
     world.plan("charge", LeaseLost())

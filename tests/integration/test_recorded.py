@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -15,7 +16,7 @@ from msgspec import Raw
 
 from sagas import machine
 from sagas.events import Cancel, Event, Succeeded
-from sagas.recorder import Recorder
+from sagas.recorder import Recorder, _next
 from sagas.store import rows
 from sagas.store.rows import Delivery, Recording
 from sagas.worker import definition_of
@@ -90,3 +91,12 @@ def test_worker_goes_on_only_with_what_is_still_its_own(
         recorder = Recorder(link, definition_of, holder="worker:1", lease=30, goes_on=lambda *_: True)
         assert recorder.record([(held, Succeeded(held.attempt, Raw(b"null")))]) == []
     assert [each.attempt.step for each in taken if each.attempt] == ["two"]
+
+
+def test_a_late_answer_stays_with_its_step(wire: psycopg.Connection[Any]) -> None:
+    """What came late about one step is no argument for the compensation that the worker goes on with."""
+    begin(Externals)
+    step = replace(take(wire, "worker:1"), late=Raw(b'"late"'))
+    assert step.attempt is not None
+    done = replace(decided(step, Succeeded(step.attempt, Raw(b"null"))), goes_on=True)
+    assert _next(done, 0.0).late is None

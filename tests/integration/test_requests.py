@@ -10,10 +10,12 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from sagas import InvalidInput, Refused, SagaNotFound
+from sagas.embedded import Embedded
 from sagas.states import Status
 from sagas_django.models import LogEntry, OutboxRow
+from sagas_django.store import DjangoStore
 from tests.shop.models import Booking, Order
-from tests.shop.sagas import Asked, Charge, Local, Ordered, Pivoted, Trip
+from tests.shop.sagas import Asked, Charge, Local, Ordered, Pivoted, Queues, Trip
 from tests.shop.world import World
 from tests.support.stories import NO_WAIT, Aside, begin, drain, entries, log_of, outbox, second_connection
 
@@ -30,6 +32,28 @@ def test_cancel_before_anything_ran(world: World, concurrency: int) -> None:
     assert Trip.get(key="a").status == Status.CANCELLED
     assert (world.names, Booking.objects.count()) == ([], 0)
     assert log_of(run) == ["started", "cancel_requested", "compensating book", "cancelled"]
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_cancel_of_a_saga_that_stood_in_a_long_queue(world: World, concurrency: int) -> None:
+    """Its work has been due for long, and is found in one batch with the cancel: nothing runs all the same."""
+    run = begin(Trip)
+    with connection.cursor() as cursor:
+        cursor.execute("update sagas_outbox set due_at = clock_timestamp() - interval '1 hour'")
+    Trip.cancel(key="a", reason="changed my mind")
+    drain(concurrency=concurrency)
+    assert (Trip.get(key="a").status, world.names) == (Status.CANCELLED, [])
+    assert log_of(run) == ["started", "cancel_requested", "compensating book", "cancelled"]
+
+
+def test_cancel_goes_to_the_queue_of_the_work(world: World) -> None:
+    """Whoever can run the saga's work can apply the cancel: it does not wait for a queue that nobody serves."""
+    begin(Queues)
+    Embedded(DjangoStore("default"), queues=["left"], concurrency=1).run(until_idle=True)
+    Queues.cancel(key="a", reason="changed my mind")
+    assert {row.queue for row in OutboxRow.objects.all()} == {"right"}
+    Embedded(DjangoStore("default"), queues=["right"], concurrency=1).run(until_idle=True)
+    assert (Queues.get(key="a").status, world.names) == (Status.CANCELLED, ["left"])
 
 
 def test_cancel_between_attempts(world: World) -> None:

@@ -1,5 +1,5 @@
--- The tables of the saga framework. Numbered files are the truth: Django migrations and Alembic run
--- them as they are, Table objects describe them. Expand first, contract in a later release.
+-- The tables of the saga framework. Numbered files are the truth: migrations run them as they are, models
+-- describe them. Expand first, contract in a later release.
 -- The closed lists in the CHECK constraints mirror sagas.states and sagas.events; a test compares them.
 
 create table sagas_saga (
@@ -91,7 +91,9 @@ create table sagas_outbox (
     constraint sagas_outbox_kind check (kind in ('step', 'cancel', 'retry', 'abort', 'late_answer')),
     constraint sagas_outbox_direction check (
         (direction is null) = (kind <> 'step') and (direction is null or direction in ('do', 'undo', 'settle'))),
-    constraint sagas_outbox_counts check (token >= 0 and publishes >= 0 and deliveries >= 0 and failures >= 0)
+    constraint sagas_outbox_counts check (token >= 0 and publishes >= 0 and deliveries >= 0 and failures >= 0),
+    -- a time that no client can read, such as infinity, would stop whoever looks for due rows
+    constraint sagas_outbox_due check (due_at >= '1970-01-01 00:00+00' and due_at < '9000-01-01 00:00+00')
 ) with (
     fillfactor = 60,
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0,
@@ -189,9 +191,12 @@ create function sagas_get_v1(request json) returns json language sql stable as $
 $$;
 
 -- cancel(), retry, abort: callers only insert a row; a worker applies it. It is due before the saga's own work
--- that waits to be run, so that a saga cancelled while it stands in a long queue does not run first.
+-- that waits to be run, so that a saga cancelled while it stands in a long queue does not run first. `timer_at`
+-- says when it was asked: however long the work has been due, the request is new. It goes to the queue of that work,
+-- so that whoever can run the one can apply the other.
 create function sagas_request_v1(request json) returns json language plpgsql as $$
 declare
+    asked_at constant timestamptz := coalesce((request->>'now')::timestamptz, clock_timestamp());
     existing record;
 begin
     if request->>'id' is not null then
@@ -203,12 +208,14 @@ begin
     if not found then
         return null;
     end if;
-    insert into sagas_outbox (saga_id, kind, queue, due_at, payload)
-    values (existing.id, request->>'kind', request->>'queue',
-        least(coalesce((request->>'now')::timestamptz, clock_timestamp()),
+    insert into sagas_outbox (saga_id, kind, queue, due_at, timer_at, payload)
+    values (existing.id, request->>'kind',
+        coalesce((select o.queue from sagas_outbox o where o.saga_id = existing.id and o.kind = 'step' limit 1),
+            request->>'queue'),
+        least(asked_at,
             (select min(o.due_at) - interval '1 microsecond' from sagas_outbox o
                 where o.saga_id = existing.id and o.kind = 'step')),
-        (request->'payload')::jsonb);
+        asked_at, (request->'payload')::jsonb);
     return json_build_object('id', existing.id, 'status', existing.status);
 end $$;
 

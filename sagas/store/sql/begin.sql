@@ -28,7 +28,7 @@ select b.id, b.token, b.kind, b.queue, b.step, b.direction, b.deliveries,
     b.kind = 'step' and exists (
         select from sagas_outbox r
         where r.saga_id = b.saga_id and r.kind <> 'step'
-          and r.due_at > coalesce(%(now)s::timestamptz, clock_timestamp()) - interval '5 minutes'
+          and greatest(r.due_at, r.timer_at) > coalesce(%(now)s::timestamptz, clock_timestamp()) - interval '5 minutes'
     ) as asked,
     d.state as memory_state, d.response::text as memory_response, late.response::text as late_response
 from begun b
