@@ -18,11 +18,13 @@ from typing import Any
 
 import psycopg
 
+from sagas.events import Work
 from sagas.heart import Job
 from sagas.pace import Pace
 from sagas.ports import Store
 from sagas.store.rows import Delivery
-from sagas.worker import Worker
+from sagas.takeover import has_one_attempt
+from sagas.worker import Worker, definition_of
 from sagas_outbox import claims
 from sagas_outbox.claims import Held
 from sagas_outbox.link import Link
@@ -114,16 +116,14 @@ class Embedded:
             with self._link.use() as connection:
                 self._scan(connection)
                 self.pace.save_if_due(connection)
-                begun: list[Delivery] = []
-                for held in self._due(connection, free):
-                    begun += held
-                self._marks.claimed(len(begun))
+                jobs = self._due(connection, free)
+                self._marks.claimed(len(jobs))
+                return jobs
         except psycopg.Error as problem:
             log.warning("cannot claim, trying again in %s s: %s", self.settings.poll, problem)
             self._healthy_since = time.monotonic() + self.settings.heartbeat
             self._draining.wait(self.settings.poll)
             return []
-        return self._deal(begun)
 
     def _scan(self, connection: claims.Connection) -> None:
         if self._marks.full_scan_due():
@@ -132,7 +132,7 @@ class Embedded:
             self._marks.full_scan_done(found, time.monotonic() - began)
 
     def _due(self, connection: claims.Connection, free: int) -> list[list[Delivery]]:
-        """Lock and begin due rows. A row that was begun before travels alone: it may kill its worker again."""
+        """Lock and begin due rows, as many as the free threads can take; what turns out to be more stays as it was."""
         served = [queue for queue in self._known_queues() if self._serves(queue)]
         rooms = self._marks.rooms((queue, self._rows(free)) for queue in served)
         if not rooms:
@@ -142,8 +142,12 @@ class Embedded:
             due = claims.lock_due(connection, rooms, begun=healthy, now=None)
             fresh: list[Held] = [held for held, deliveries in due if not deliveries]
             again: list[Held] = [held for held, deliveries in due if deliveries][:free]
-            found = [self.worker.begin(connection, fresh, published=False)] if fresh else []
-            return found + [self.worker.begin(connection, [held], published=False) for held in again]
+            begun = self.worker.begin(connection, [*fresh, *again], published=False) if due else []
+            jobs = self._deal(begun)
+            surplus = [delivery.held for job in jobs[free:] for delivery in job]
+            if surplus:
+                claims.hand_back(connection, surplus, now=None)
+            return jobs[:free]
 
     def _known_queues(self) -> list[str]:
         return sorted(set(self._marks.marks) | self.queues)
@@ -159,7 +163,7 @@ class Embedded:
 
     def _deal(self, begun: list[Delivery]) -> list[list[Delivery]]:
         return pack(
-            begun, work=self._work, alone=lambda each: each.attempt is not None and each.attempt.lost > 0,
+            begun, work=self._work, alone=_alone,
             target=self.settings.message_work, most=self.settings.message_rows,
         )  # fmt: skip
 
@@ -183,6 +187,15 @@ class Embedded:
 
     def _goes_on(self, _: str, queue: str) -> bool:
         return self._serves(queue) and not self._draining.is_set()
+
+
+def _alone(delivery: Delivery) -> bool:
+    """A body that may kill its worker again, or has one attempt only that a neighbour's crash must not use up."""
+    attempt = delivery.attempt
+    if attempt is None:
+        return False
+    plan = definition_of(delivery).plan
+    return attempt.lost > 0 or has_one_attempt(plan, Work(attempt.step, attempt.direction))
 
 
 def end_process(reason: str) -> None:

@@ -208,6 +208,8 @@ def find(name: str | None, *, key: str | None = None, id: UUID | None = None, us
     if text is None:
         raise errors.SagaNotFound(_missing(name, key, id, caller))
     found = msgspec.json.decode(text, type=_Found)
+    if name is not None and found.name != name:
+        raise errors.SagaNotFound(f"saga {id} on {caller.name} is a {found.name}, not a {name}; use its own class")
     return SagaRun(**{field: getattr(found, field) for field in _Found.__struct_fields__})
 
 

@@ -108,15 +108,22 @@ def _undo_done(state: State, entry: Entry) -> State:
 
 
 def _settle_done(state: State, entry: Entry) -> State:
-    settled = state.steps.get(entry.step or "", UNTOUCHED).settled + 1
-    return _with_step(state, entry, unsettled=False, settled=settled, settle=_counted(state, entry))
+    step, track = state.steps.get(entry.step or "", UNTOUCHED), _counted(state, entry)
+    if step.again:  # whoever looked did not know of the late answer
+        track = _new_budget(track)
+    return _with_step(state, entry, unsettled=step.again, again=False, settled=step.settled + 1, settle=track)
+
+
+def _new_budget(track: Track) -> Track:
+    return replace(track, budget=track.attempts, failures=0, asked=0, closed=False)
 
 
 def _late_answer(state: State, entry: Entry) -> State:
     """There is something to settle (again), with a budget of its own."""
-    settle = state.steps.get(entry.step or "", UNTOUCHED).settle
-    fresh = replace(settle, budget=settle.attempts, failures=0, asked=0, closed=False)
-    return _with_step(state, entry, unsettled=True, settle=fresh)
+    step = state.steps.get(entry.step or "", UNTOUCHED)
+    again = step.again or entry.data.direction is Direction.SETTLE
+    opened = step.opened if step.unsettled else entry.seq
+    return _with_step(state, entry, unsettled=True, again=again, opened=opened, settle=_new_budget(step.settle))
 
 
 def _rebuilt(state: State, entry: Entry) -> State:
@@ -139,10 +146,9 @@ def _retried(state: State, entry: Entry) -> State:
         return state
     name = _track_field(entry.data)
     track = track_of(state.steps.get(entry.step or "", UNTOUCHED), Direction(name))
-    fresh = replace(track, budget=track.attempts, failures=0, asked=0, closed=False)
     assert state.parked_from is not None
     resumed = replace(state, status=state.parked_from, parked_from=None, error="")
-    return _with_step(resumed, entry, **{name: fresh})
+    return _with_step(resumed, entry, **{name: replace(_new_budget(track), closed=entry.data.closed)})
 
 
 def _turned(state: State, entry: Entry) -> State:

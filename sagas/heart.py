@@ -13,7 +13,8 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import psycopg
@@ -21,10 +22,12 @@ import psycopg
 from sagas.settings import Settings
 from sagas.store.rows import Delivery
 from sagas_outbox import claims
-from sagas_outbox.claims import Held
+from sagas_outbox.claims import Connection, Held
 from sagas_outbox.link import Link
 
 log = logging.getLogger("sagas.worker")
+
+BEGIN_SHARE = 0.9  # of a lease: the part of it in which a body may begin
 
 
 @dataclass(slots=True, eq=False)
@@ -128,6 +131,12 @@ class Heart:
             job.running = None
         self.release(job.held)
 
+    def may_begin(self, delivery: Delivery) -> bool:
+        """Whether the lease of a row is certain to hold for a while yet: else its body must not begin."""
+        with self._lock:
+            confirmed = self._held.get(delivery.held)
+        return confirmed is not None and time.monotonic() < confirmed + self._settings.lease * BEGIN_SHARE
+
     def alive(self, delivery: Delivery) -> bool:
         """Whether the lease of a row is still ours, as far as is known."""
         with self._lock:
@@ -151,12 +160,20 @@ class Heart:
             self._check_bodies()
             self._check_leases(2 * tick)
 
+    @contextmanager
+    def _bounded(self, connection: Connection) -> Iterator[None]:
+        """A transaction whose statements the server ends before they could use up a lease."""
+        with connection.transaction():
+            limit = f"{int(self._settings.lease / 3 * 1000)}ms"
+            connection.execute("select set_config('statement_timeout', %s, true)", [limit])
+            yield
+
     def _beat(self) -> None:
         began = time.monotonic()
         with self._lock:
             held = list(self._held)
         if held:
-            with self._link.use() as connection:
+            with self._link.use() as connection, self._bounded(connection):
                 alive = claims.heartbeat(
                     connection, held, holder=self._holder, lease=self._settings.lease, now=None
                 )  # fmt: skip
@@ -188,9 +205,11 @@ class Heart:
         with self._lock:
             rows = [delivery.held for delivery in job.waiting]
             job.waiting.clear()
-        with self._link.use() as connection:
-            claims.hand_back(connection, rows, now=None)
-        self.release(rows)
+        try:
+            with self._link.use() as connection, self._bounded(connection):
+                claims.hand_back(connection, rows, now=None)
+        finally:  # whoever could not be given back is taken over when the lease ends
+            self.release(rows)
 
     def _overrun(self, job: Job, running: Delivery) -> None:
         if self._ends_overruns:

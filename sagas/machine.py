@@ -91,6 +91,16 @@ def finished(state: State) -> bool:
     return state.status in TERMINAL
 
 
+def at_rest(state: State) -> bool:
+    """Whether the saga calls for no work: it has ended, or waits for a person."""
+    return finished(state) or parked(state)
+
+
+def parked(state: State) -> bool:
+    """Whether the saga waits for a person."""
+    return state.status is Status.PARKED
+
+
 # --- What is next ----------------------------------------------------------------------------------------------
 
 
@@ -103,13 +113,19 @@ def frontier(plan: Plan, state: State) -> tuple[Work, ...]:
     elif state.status is Status.COMPENSATING:
         return _latest(state, (name for name in state.steps if _needs_undo(plan, state, name)), Direction.UNDO)
     elif state.status is Status.SETTLING:
-        return _latest(state, (name for name in state.steps if _needs_settling(plan, state, name)), Direction.SETTLE)
+        return _settling(state, (name for name in state.steps if _needs_settling(plan, state, name)))
     return ()
 
 
 def _latest(state: State, names: Iterable[str], direction: Direction) -> tuple[Work, ...]:
     last = max(names, key=lambda name: state.steps[name].ended, default=None)
     return () if last is None else (Work(last, direction),)
+
+
+def _settling(state: State, names: Iterable[str]) -> tuple[Work, ...]:
+    """What a late answer opens comes after what is being settled already, whose row somebody may hold."""
+    first = min(names, key=lambda name: (state.steps[name].opened, -state.steps[name].ended), default=None)
+    return () if first is None else (Work(first, Direction.SETTLE),)
 
 
 def _needs_undo(plan: Plan, state: State, name: str) -> bool:
@@ -505,8 +521,8 @@ def _cancel_late(d: Draft, e: Cancel) -> None:
 def _cancel_parked(d: Draft, e: Cancel) -> None:
     late = d.state.parked_from is not Status.RUNNING or _pivot_passed(d.plan, d.state)
     d.log(Kind.CANCEL_REQUESTED, actor=e.actor, reason=e.reason, ignored=late)
-    if not late:
-        _retry_parked(d, RetryNow(e.actor, e.reason))
+    if not late:  # on the way back, to learn what the step did: its body may not begin again for that
+        _resume(d, actor=e.actor, reason=e.reason, closed=True)
 
 
 def _retry_now(d: Draft, e: RetryNow) -> None:
@@ -515,8 +531,12 @@ def _retry_now(d: Draft, e: RetryNow) -> None:
 
 
 def _retry_parked(d: Draft, e: RetryNow) -> None:
+    _resume(d, actor=e.actor, reason=e.reason)
+
+
+def _resume(d: Draft, *, actor: str, reason: str, closed: bool = False) -> None:
     work = frontier(d.plan, replace(d.state, status=d.state.parked_from))
-    d.log(Kind.RETRIED, work[0].step, direction=work[0].direction, actor=e.actor, reason=e.reason)
+    d.log(Kind.RETRIED, work[0].step, direction=work[0].direction, actor=actor, reason=reason, closed=closed)
     d.delay = 0.0
 
 
@@ -528,7 +548,8 @@ def _late_answer(d: Draft, e: LateAnswer) -> None:
     """What was undone, or is about to be, happened after all: look at it once more in the end."""
     planned = d.plan.by_name.get(e.step)
     if planned is not None and planned.external and planned.undo and step_of(d.state, e.step).do.attempts:
-        d.log(Kind.LATE_ANSWER, e.step)
+        looking = Work(e.step, Direction.SETTLE) in frontier(d.plan, d.state)  # maybe without knowing of this answer
+        d.log(Kind.LATE_ANSWER, e.step, direction=Direction.SETTLE if looking else None)
 
 
 def _late_answer_reopens(d: Draft, e: LateAnswer) -> None:

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Mapping
 
+import psycopg
+
+from sagas.events import Direction, Work
+from sagas.registry import registry
 from sagas.store import rows
 from sagas.store.rows import Connection
+from sagas.takeover import has_one_attempt
+
+log = logging.getLogger("sagas.worker")
 
 Subject = tuple[str, str, str]  # saga name, step, direction
 SAVE_EVERY = 1.0  # seconds
 WEIGHT = 0.2  # of one new measurement
 UNMEASURED = float("inf")
+
+
+def shared_paces(connection: Connection) -> dict[Subject, float]:
+    """Mean body times of the work that may share a message. Work with one attempt only is left out: it travels alone,
+    like work that nobody has measured."""
+    return {subject: mean for subject, mean in rows.paces(connection).items() if not _alone(*subject)}
+
+
+def _alone(name: str, step: str, direction: str) -> bool:
+    plans = (registry.get(name, version).plan for version in registry.versions(name))
+    return any(has_one_attempt(plan, Work(step, Direction(direction))) for plan in plans if step in plan.by_name)
 
 
 class Pace:
@@ -45,4 +64,9 @@ class Pace:
             if not self._unsaved or now - self._saved_at < SAVE_EVERY:
                 return
             unsaved, self._unsaved, self._saved_at = self._unsaved, {}, now
-        rows.save_paces(connection, unsaved)
+        try:
+            with connection.transaction():
+                connection.execute("set local lock_timeout = '500ms'")
+                rows.save_paces(connection, unsaved)
+        except psycopg.Error as problem:  # only messages are sized by it
+            log.info("how long bodies take could not be saved: %s", problem)

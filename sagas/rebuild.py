@@ -33,6 +33,7 @@ from sagas_outbox.queries import query, run
 PACKAGE = "sagas.store"
 BATCH = 500
 FIRST = UUID(int=0)
+NO_STEPS = Plan(name="", version=0, steps=())  # enough for a saga that calls for no work; its class may be gone
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,12 +57,16 @@ def rebuild(connection: Connection, ids: Sequence[UUID] | None = None) -> Iterat
         One `Rebuilt` for each saga.
     """
     last = FIRST
+    missing = set(ids or ())
     while True:
         parameters = {"after": last, "limit": BATCH, "ids": None if ids is None else list(ids)}
         found = run(connection, query(PACKAGE, "rebuild_logs"), parameters).fetchall()
         if not found:
+            for saga_id in sorted(missing):
+                yield Rebuilt(saga_id=saga_id, label=f"saga {saga_id}", changed=False, problem="it has no log")
             return
         for (saga_id,) in found:
+            missing.discard(saga_id)
             yield _rebuild(connection, saga_id)
         last = found[-1][0]
 
@@ -70,10 +75,11 @@ def _rebuild(connection: Connection, saga_id: UUID) -> Rebuilt:
     label = f"saga {saga_id}"
     try:
         with connection.transaction():
+            run(connection, query(PACKAGE, "rebuild_lock"), {"id": saga_id})  # before the log is read
             entries = [entry_of(*line[1:]) for line in run(connection, query(PACKAGE, "logs"), {"ids": [saga_id]})]
             state, head = fold(entries), _head(entries)
             label = f"saga {head.name} {saga_id} (key {head.key!r})"
-            plan = registry.get(head.name, head.version).plan
+            plan = NO_STEPS if machine.at_rest(state) else registry.get(head.name, head.version).plan
             if _agrees(connection, saga_id, state, plan):
                 return Rebuilt(saga_id=saga_id, label=label, changed=False)
             _write(connection, saga_id, head, plan, state)
@@ -90,8 +96,7 @@ def _head(entries: Sequence[Entry]) -> Head:
 
 
 def _agrees(connection: Connection, saga_id: UUID, state: State, plan: Plan) -> bool:
-    """Whether the rows are there and say what the log says. Locks them."""
-    run(connection, query(PACKAGE, "rebuild_lock"), {"id": saga_id})
+    """Whether the rows are there and say what the log says."""
     with psycopg.Cursor(connection, row_factory=dict_row) as cursor:
         parameters = {"after": FIRST, "limit": 1, "ids": [saga_id]}
         row = cursor.execute(query(PACKAGE, "verify"), parameters).fetchone()

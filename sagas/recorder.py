@@ -20,12 +20,12 @@ from psycopg.pq import TransactionStatus
 
 from sagas import machine
 from sagas.definition import Saga
-from sagas.events import Attempt, Decision, Direction, Event, Succeeded
+from sagas.events import Attempt, Decision, Direction, Event, Succeeded, Work
 from sagas.keys import idempotency_key
 from sagas.points import Point, reached
 from sagas.store import rows
 from sagas.store.rows import Connection, Delivery, Recording
-from sagas.takeover import NOTHING, Misplaced
+from sagas.takeover import NOTHING, Misplaced, has_one_attempt
 from sagas_outbox.link import Link
 
 log = logging.getLogger("sagas.worker")
@@ -40,10 +40,14 @@ FindPlan = Callable[[Delivery], type[Saga[Any]]]
 
 @dataclass(slots=True)
 class _Ticket:
+    """What one thread waits to have written."""
+
     happened: list[Happened]
+    deadline: float  # when its leases are over
     done: threading.Event = field(default_factory=threading.Event)
     continued: list[Delivery] = field(default_factory=list)
     error: BaseException | None = None
+    tries: int = 0
 
 
 class Recorder:
@@ -61,7 +65,7 @@ class Recorder:
         self, link: Link, find: FindPlan, *, holder: str, lease: float, goes_on: Callable[[str, str], bool]
     ) -> None:
         self._link, self._find, self.holder, self._lease, self._goes_on = link, find, holder, lease, goes_on
-        self._lock = threading.Lock()
+        self._arrived = threading.Condition()
         self._waiting: list[_Ticket] = []
         self._busy = False
 
@@ -73,51 +77,77 @@ class Recorder:
         """
         if not happened:
             return []
-        ticket = _Ticket(list(happened))
-        with self._lock:
+        reached(Point.BEFORE_RECORD, labels(happened))
+        ticket = _Ticket(list(happened), time.monotonic() + self._lease)
+        with self._arrived:
             self._waiting.append(ticket)
             leads, self._busy = not self._busy, True
+            self._arrived.notify()
         if leads:
             self._lead()
         ticket.done.wait()
         if ticket.error is not None:
             raise ticket.error
+        reached(Point.AFTER_RECORD, labels(happened))
         return ticket.continued
 
     def _lead(self) -> None:
         """Write for everybody who waits until nobody does."""
+        unwritten: list[_Ticket] = []
         while True:
-            with self._lock:
-                tickets, self._waiting = self._waiting, []
+            with self._arrived:
+                if unwritten and not self._waiting:  # nothing hurries: what is left is locked by somebody
+                    tries = min(ticket.tries for ticket in unwritten)
+                    self._arrived.wait(min(PAUSE * tries, LONGEST_PAUSE))
+                tickets, self._waiting = unwritten + self._waiting, []
                 if not tickets:
                     self._busy = False
                     return
-            owner = {delivery.id: ticket for ticket in tickets for delivery, _ in ticket.happened}
             try:
-                for delivery in self._write([each for ticket in tickets for each in ticket.happened]):
-                    owner[delivery.id].continued.append(delivery)
+                unwritten = self._serve(tickets)
             except BaseException as problem:
+                unwritten = []
                 for ticket in tickets:
                     ticket.error = problem
-            finally:
-                for ticket in tickets:
                     ticket.done.set()
 
-    def _write(self, happened: list[Happened]) -> list[Delivery]:
-        reached(Point.BEFORE_RECORD, labels(happened))
-        session = _Session(self, happened, one_by_one=True)
-        attempt, deadline = 0, time.monotonic() + self._lease
-        while session.left and time.monotonic() < deadline:
-            time.sleep(min(PAUSE * attempt, LONGEST_PAUSE))
-            attempt += 1
+    def _serve(self, tickets: list[_Ticket]) -> list[_Ticket]:
+        """Write what can be written; whoever has everything goes on, the others are tried again with the next."""
+        happened = [each for ticket in tickets for each in ticket.happened]
+        owner = {delivery.id: ticket for ticket in tickets for delivery, _ in ticket.happened}
+        session = _Session(self, happened, one_by_one=True, first=not any(ticket.tries for ticket in tickets))
+        self._turn(session, max(ticket.deadline for ticket in tickets))
+        for delivery in session.continued:
+            owner[delivery.id].continued.append(delivery)
+        left: dict[int, list[Happened]] = {}
+        for each in session.left:
+            left.setdefault(id(owner[each[0].id]), []).append(each)
+        return [ticket for ticket in tickets if self._is_left(ticket, left.get(id(ticket), []))]
+
+    def _is_left(self, ticket: _Ticket, left: list[Happened]) -> bool:
+        ticket.tries = 0 if len(left) < len(ticket.happened) else ticket.tries + 1  # progress: it lost no race
+        ticket.tries, ticket.happened = max(ticket.tries, 1), left
+        if left and time.monotonic() < ticket.deadline:
+            return True
+        for delivery, _ in left:
+            log.error("%s: what happened could not be recorded; another worker takes over", delivery.label)
+        ticket.done.set()
+        return False
+
+    def _turn(self, session: _Session, deadline: float) -> None:
+        """One round; more only to find out what became of a statement whose acknowledgement was lost."""
+        attempt = 0
+        while True:
             try:
                 with self._link.use() as connection:
                     session.turn(connection)
+                return
             except psycopg.OperationalError as problem:
                 log.warning("recording failed, trying again: %s", problem)
-        session.give_up()
-        reached(Point.AFTER_RECORD, labels(happened))
-        return session.continued
+            if time.monotonic() >= deadline:
+                return
+            attempt += 1
+            time.sleep(min(PAUSE * attempt, LONGEST_PAUSE))
 
     def record_inside(self, connection: Connection, happened: list[Happened]) -> list[Delivery]:
         """Write what happened in the open transaction of local steps whose rows are locked.
@@ -146,7 +176,9 @@ class Recorder:
             delivery.attempt
             and decision.rows
             and decision.rows[0].delay == 0
+            and decision.rows[0].direction is not Direction.SETTLE  # which needs what the dedupe table knows by then
             and not isinstance(event, Misplaced)
+            and not has_one_attempt(plan, Work(decision.rows[0].step, decision.rows[0].direction))
             and self._goes_on(delivery.queue, decision.rows[0].queue)
         )
         return Recording(delivery, decision, machine.finished(decision.state), goes_on)
@@ -167,19 +199,22 @@ class Recorder:
             except psycopg.OperationalError:
                 raise
             except psycopg.Error:
-                log.exception("%s cannot be recorded; its lease runs out", recording.delivery.label)
+                log.exception("%s cannot be recorded; another worker takes over", recording.delivery.label)
+                written[recording.delivery.id] = False  # done with: its lease runs out
         return written
 
 
 class _Session:
     """The rounds it takes to write one set of results."""
 
-    def __init__(self, recorder: Recorder, happened: list[Happened], *, one_by_one: bool = False) -> None:
+    def __init__(
+        self, recorder: Recorder, happened: list[Happened], *, one_by_one: bool = False, first: bool = True
+    ) -> None:
         self.recorder, self.left = recorder, happened
         self.one_by_one = one_by_one  # nothing else is in the transaction: what cannot be decided is left out
         self.continued: list[Delivery] = []
         self.unsure: list[Recording] = []  # sent, acknowledgement lost
-        self.first = True
+        self.first = first  # the states at hand are what begin loaded
         self.sent_at = 0.0
 
     def turn(self, connection: Connection) -> None:
@@ -210,6 +245,9 @@ class _Session:
     def settle(self, written: Mapping[int, bool]) -> None:
         """What was written is done with, and goes on where its row was kept for the next step."""
         self.continued += [_next(r, self.sent_at) for r in self.unsure if written.get(r.delivery.id)]
+        for recording in self.unsure:
+            if recording.delivery.id in written and machine.parked(recording.decision.state):
+                _alarm(recording)
         self.unsure = []
         self.left = [each for each in self.left if each[0].id not in written]
 
@@ -225,9 +263,14 @@ class _Session:
                 _remember(connection, delivery, event)
         self.left = kept
 
-    def give_up(self) -> None:
-        for delivery, _ in self.left:
-            log.error("%s: what happened could not be recorded; another worker takes over", delivery.label)
+
+def _alarm(recording: Recording) -> None:
+    delivery, state = recording.delivery, recording.decision.state
+    if not machine.parked(delivery.state):
+        log.error(
+            "%s: parked, a person has to decide: %s; look with `sagas show %s`, then retry, cancel or abort it",
+            delivery.label, state.error, delivery.saga_id,
+        )  # fmt: skip
 
 
 def _remember(connection: Connection, delivery: Delivery, event: Event | Misplaced) -> None:

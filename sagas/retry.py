@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LARGEST_EXPONENT = 64  # 2**64 seconds is past any cap; keeps the power from overflowing
+LARGEST_EXPONENT = 64  # 2**64 seconds is past any cap
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,4 +56,8 @@ class Retry:
             jitter: a number from 0 up to 1, drawn by the caller.
         """
         exponent = min(max(failures, 1) - 1, LARGEST_EXPONENT)
-        return min(self.longest, self.first * self.factor**exponent) * jitter
+        try:
+            backoff = self.first * float(self.factor) ** exponent
+        except OverflowError:
+            backoff = self.longest
+        return min(self.longest, backoff) * jitter

@@ -51,6 +51,8 @@ class StepState(msgspec.Struct, frozen=True, omit_defaults=True):
     ended: int = 0  # seq of the entry that ended it going forward: the order of undoing
     settled: int = 0  # times it was looked at once more: each is a new generation of the undo's key
     unsettled: bool = False  # undone without knowing whether it had happened
+    again: bool = False  # a late answer came while it was being looked at: look once more
+    opened: int = 0  # seq of the late answer that made it so; 0: it was so when it was given up
     do: Track = Track()
     undo: Track = Track()
     settle: Track = Track()

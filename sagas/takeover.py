@@ -123,6 +123,14 @@ def _assess_settle(plan: Plan, state: State, a: Attempt, memory: Memory, not_don
     return Run(Argument.UNKNOWN, generation) if again and undo.accepts_unknown else Lost(a)
 
 
+def has_one_attempt(plan: Plan, work: Work) -> bool:
+    """Whether this work may begin only once: then it begins alone, so that no neighbour's crash uses that up."""
+    planned = plan.by_name[work.step]
+    if work.direction is Direction.DO or planned.undo is None:
+        return planned.external and planned.retry.max_attempts == 1
+    return planned.undo.external and planned.undo.retry.max_attempts == 1
+
+
 _ASSESS: Final = {Direction.DO: _assess_do, Direction.UNDO: _assess_undo, Direction.SETTLE: _assess_settle}
 
 

@@ -161,6 +161,9 @@ class Worker:
 
     def _event(self, job: Job, delivery: Delivery) -> Event | Misplaced | None:
         """What came of one row. A fault of ours costs that row its lease, and its neighbours nothing."""
+        if not self.heart.may_begin(delivery):  # this process was frozen, or waited long for something
+            log.warning("%s: not begun, its lease has ended or is about to; another worker takes over", delivery.label)
+            return None
         try:
             return request_of(delivery) if delivery.attempt is None else self._perform(job, delivery, None)
         except Exception:

@@ -35,10 +35,9 @@ def run(store: str, held: list[Held]) -> None:
     with _one_begins:
         worker, link = _worker(store)
         with link.use() as connection:
-            deliveries = worker.begin(connection, held, published=True)
+            job = worker.take_up(worker.begin(connection, held, published=True))
             worker.pace.save_if_due(connection)
-    if deliveries:
-        worker.run(worker.take_up(deliveries))
+    worker.run(job)
 
 
 def _worker(name: str) -> tuple[Worker, Link]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ from sagas_outbox.wake import NOTIFY, Throttle
 NOT_MIGRATED = ("42883", "42P01")  # undefined function, undefined table
 READ_ONLY = "25006"
 
-_throttle = Throttle()
+_throttles: defaultdict[str, Throttle] = defaultdict(Throttle)  # by alias
 
 
 class DjangoCaller:
@@ -55,7 +56,7 @@ class DjangoCaller:
         # else the caller commits by hand: Django refuses hooks there, and polling finds the work
 
     def wake(self) -> None:
-        if sagas_settings().wake and not self.in_transaction() and _throttle.allows():
+        if sagas_settings().wake and not self.in_transaction() and _throttles[self.alias].allows():
             with self.connection.cursor() as cursor:
                 cursor.execute(NOTIFY)
 

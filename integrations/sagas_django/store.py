@@ -11,6 +11,7 @@ from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from sagas.errors import ConfigurationError
+from sagas.registry import registry
 from sagas.settings import Settings
 from sagas_django.conf import sagas_settings
 from sagas_outbox.link import cut
@@ -40,20 +41,44 @@ class DjangoStore:
 
     @contextmanager
     def local(self) -> Iterator[DjangoLocal]:
+        _renew(connections[self.name])
         with transaction.atomic(using=self.name):
+            self._bound()
             yield DjangoLocal(self.name)
+
+    def _bound(self) -> None:
+        """A worker that is frozen in a local step holds its rows; the server ends its transaction after a while."""
+        settings = self.settings
+        longest = max((timeout for timeout in self._timeouts() if timeout), default=0.0)
+        seconds = max(settings.timeout, longest) + settings.grace + settings.lease
+        with connections[self.name].cursor() as cursor:
+            cursor.execute(
+                "select set_config('idle_in_transaction_session_timeout', %s, true)", [f"{int(seconds * 1000)}ms"]
+            )  # fmt: skip
+
+    @staticmethod
+    def _timeouts() -> Iterator[float | None]:
+        for definition in registry.definitions():
+            for step in definition.plan.steps:
+                yield step.timeout
+                yield step.undo.timeout if step.undo else None
 
     def between(self) -> None:
         for connection in connections.all(initialized_only=True):
             connection.close_if_unusable_or_obsolete()
-            if _was_cut(connection):
-                connection.close()  # a local step that meets a dead connection has to wait for its lease to end
+            _renew(connection)
 
     def after_body(self) -> None:
         for connection in connections.all(initialized_only=True):
             ours = connection.in_atomic_block  # of local steps, or of a test
             if not ours and connection.connection and connection.autocommit != connection.settings_dict["AUTOCOMMIT"]:
                 connection.close()
+
+
+def _renew(connection: BaseDatabaseWrapper) -> None:
+    """Close a connection that has ended: a local step that meets it would have to wait for its lease to end."""
+    if _was_cut(connection):
+        connection.close()
 
 
 def _was_cut(connection: BaseDatabaseWrapper) -> bool:

@@ -15,6 +15,7 @@ from msgspec import Raw
 from psycopg.rows import dict_row
 
 from sagas.events import Attempt, Decision, Direction, Entry, Facts, Kind
+from sagas.fold import UNTOUCHED, track_of
 from sagas.keys import idempotency_key
 from sagas.states import State, Status, StepState
 from sagas.takeover import NOTHING, Memory
@@ -95,10 +96,11 @@ def begin(
 
 def _delivery(row: dict[str, Any], began: float) -> Delivery | Damaged:
     try:
+        state = state_of(row)
         return Delivery(
             id=row["id"], token=row["token"], kind=row["kind"], queue=row["queue"], saga_id=row["saga_id"],
-            name=row["name"], version=row["version"], key=row["key"], state=state_of(row),
-            attempt=_attempt(row), payload=row["payload"], memory=_memory(row), begun_at=began,
+            name=row["name"], version=row["version"], key=row["key"], state=state,
+            attempt=_attempt(row, state), payload=row["payload"], memory=_memory(row), begun_at=began,
             late=_raw(row["late_response"]), asked=row["asked"],
             history={s: e.encode() for s, e in zip(row["history_seqs"] or (), row["history"] or (), strict=True)},
         )  # fmt: skip
@@ -122,12 +124,15 @@ def state_of(row: dict[str, Any]) -> State:
     )  # fmt: skip
 
 
-def _attempt(row: dict[str, Any]) -> Attempt | None:
+def _attempt(row: dict[str, Any], state: State) -> Attempt | None:
+    """The attempt a row stands for; of its first begin the row may know, or the saga, or both."""
     if row["step"] is None:
         return None
+    direction = Direction(row["direction"])
+    known = (row["first_begun_at"], track_of(state.steps.get(row["step"], UNTOUCHED), direction).first_begun_at)
     return Attempt(
-        step=row["step"], direction=Direction(row["direction"]), deliveries=row["deliveries"],
-        first_begun_at=row["first_begun_at"], now=row["now"],
+        step=row["step"], direction=direction, deliveries=row["deliveries"],
+        first_begun_at=min((each for each in known if each is not None), default=None), now=row["now"],
     )  # fmt: skip
 
 

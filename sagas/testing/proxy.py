@@ -49,13 +49,21 @@ class CutAfter:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CutAt:
+    """Reset the connection on which a client says these words, once; then hand on as before."""
+
+    words: bytes
+    answered: bool = False  # the server hears them and does what they say, and its answer is lost
+
+
+@dataclass(frozen=True, kw_only=True)
 class Delay:
     """Hold back every piece of data, in each direction, for this many seconds."""
 
     seconds: float
 
 
-Fault = Pass | Reset | BlackHole | CutAfter | Delay
+Fault = Pass | Reset | BlackHole | CutAfter | CutAt | Delay
 
 
 class Link:
@@ -65,6 +73,8 @@ class Link:
         self.client = client
         self.server = server
         self.answered = 0  # bytes handed back under the present fault
+        self.asked = b""  # the end of what the client said
+        self.doomed = False  # the next answer is lost, and the connection with it
         self.over = False
         self._directions = 2
 
@@ -186,6 +196,12 @@ class Proxy:
 
     def _hand_on(self, link: Link, sink: socket.socket, data: bytes, answers: bool) -> None:
         fault = self._hold(link, answers)
+        if answers and link.doomed:
+            link.reset()
+            return
+        if isinstance(fault, CutAt) and not answers and self._strikes(fault, link, data) and not fault.answered:
+            link.reset()
+            return
         if answers and isinstance(fault, CutAfter) and link.answered + len(data) >= fault.answer_bytes:
             sink.sendall(data[: fault.answer_bytes - link.answered])
             link.reset()
@@ -193,6 +209,16 @@ class Proxy:
         sink.sendall(data)
         if answers:
             link.answered += len(data)
+
+    def _strikes(self, fault: CutAt, link: Link, data: bytes) -> bool:
+        """Whether the words are said now, by whatever pieces they come in; the fault is over then."""
+        said = link.asked + data
+        link.asked = said[-len(fault.words) + 1 :] if len(fault.words) > 1 else b""
+        if fault.words not in said:
+            return False
+        with self._changed:
+            self._fault, link.doomed = Pass(), fault.answered
+        return True
 
     def _hold(self, link: Link, answers: bool) -> Fault:
         """Wait while the fault holds this direction back; returns the fault that let it go."""

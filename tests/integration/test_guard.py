@@ -430,7 +430,8 @@ def test_a_late_answer_beside_closed_keeps_the_state(world: World) -> None:
     record = DedupeRecord.objects.get(key=f"{run.id}:charge:do:0")
     assert (record.state, record.response) == ("closed", "charge-late")
     drain(skip=SETTLED)
-    assert [call.argument for call in world.of("refund")] == [UNKNOWN, "charge-late"]
+    looks = ["charge-late", "charge-late"]  # one of them was about to be had when the answer came
+    assert [call.argument for call in world.of("refund")] == [UNKNOWN, *looks]
     assert Blind.get(key="a").status == Status.CANCELLED
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from sagas.testing.proxy import BlackHole, CutAfter, Delay, Pass, Proxy, Reset
+from sagas.testing.proxy import BlackHole, CutAfter, CutAt, Delay, Pass, Proxy, Reset
 from sagas.testing.servers import Postgres
 
 
@@ -162,3 +162,20 @@ def test_postgres_behind_the_proxy_loses_an_acknowledgement(postgres_server: Pos
             connection.close()
             assert direct.execute(f"SELECT count(*) FROM {table}").fetchone() == (1,)
             direct.execute(f"DROP TABLE {table}")
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_cut_at_words_strikes_once(proxy: Proxy, echo: Echo, answered: bool) -> None:
+    """Whoever says the words, in whatever pieces, is cut off: before they arrive, or before their answer does."""
+    proxy.fault = CutAt(words=b"commit", answered=answered)
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=5) as connection:
+        connection.sendall(b"begin; com")
+        assert connection.recv(100) == b"begin; com"
+        connection.sendall(b"mit;")
+        with pytest.raises(ConnectionResetError):
+            connection.recv(1)
+    assert echo.heard == b"begin; com" + (b"mit;" if answered else b"")
+    assert proxy.fault == Pass()
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=5) as healed:
+        healed.sendall(b"commit")
+        assert healed.recv(6) == b"commit"

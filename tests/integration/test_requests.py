@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from sagas import InvalidInput, Refused, SagaNotFound
+from sagas import InvalidInput, Refused, SagaNotFound, Undecided
 from sagas.embedded import Embedded
 from sagas.states import Status
 from sagas_django.models import LogEntry, OutboxRow
@@ -237,13 +237,33 @@ def test_retry_that_fails_parks_again(world: World) -> None:
     assert (Charge.get(key="a").status, world.count()["charge"]) == (Status.PARKED, 6)
 
 
-def test_cancel_of_a_parked_saga_resumes_it_on_the_way_back(world: World) -> None:
-    """Its step is tried again to learn the result, then everything is undone."""
+def test_cancel_of_a_parked_saga_never_tries_its_step_again(world: World) -> None:
+    """A customer's cancel is no operator's retry: an undo that needs the result waits until a person has learnt it."""
     parked(world)
     call_command("sagas", "cancel", "test.charge:a", reason="the customer left")
     drain()
+    assert (Charge.get(key="a").status, world.names) == (Status.PARKED, ["charge"] * 3)
+    call_command("sagas", "retry", "test.charge:a", reason="asked the bank: the key is safe")
+    drain()
     assert Charge.get(key="a").status == Status.CANCELLED
     assert world.names == ["charge"] * 4 + ["refund", "unbook"]
+
+
+def test_cancel_of_a_parked_saga_asks_what_became_of_its_step(world: World) -> None:
+    """What `resolve` finds is undone, and the saga ends."""
+    world.plan("charge", *[ConnectionError("no reply")] * 10)
+    world.plan("find", *[Undecided("later")] * 100)
+    begin(Asked)
+    drain()
+    assert Asked.get(key="a").status == Status.PARKED
+    tried = world.count()["charge"]
+    world.reset()
+    world.plan("find", "charge-7")
+    Asked.cancel(key="a", reason="the customer left")
+    drain()
+    assert Asked.get(key="a").status == Status.CANCELLED
+    assert (tried > 0, world.names) == (True, ["find", "refund"])
+    assert [call.argument for call in world.of("refund")] == ["charge-7"]
 
 
 def test_abort_closes_a_parked_saga(world: World) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from django.core.management import call_command
 from django.db import connection
@@ -10,7 +12,7 @@ from sagas import Refused
 from sagas.states import Status
 from sagas_django.models import DedupeRecord, OutboxRow, SagaRow
 from tests.shop.models import Booking
-from tests.shop.sagas import Charge, Externals, Local, Locals, Ordered, Picky, Pivoted, Queues, Trip
+from tests.shop.sagas import Charge, Externals, Local, Locals, OneAttempt, Ordered, Picky, Pivoted, Queues, Trip
 from tests.shop.world import World
 from tests.support.stories import NO_WAIT, begin, begin_many, drain, entries, log_of, outbox
 
@@ -87,6 +89,23 @@ def test_backoff_grows_and_is_kept_in_the_row(world: World) -> None:
         bring_forward()
     drain()
     assert (Charge.get(key="a").status, world.count()["charge"]) == (Status.PARKED, 3)
+
+
+def test_one_attempt_is_not_used_up_by_a_neighbours_crash(world: World) -> None:
+    """Work that may begin once begins alone: no batch and no earlier step takes it along."""
+    keys = [str(number) for number in range(12)]
+    begin_many(OneAttempt, keys)
+    together: list[int] = []
+
+    def look(_: Any) -> str:
+        held = OutboxRow.objects.filter(step="once", deliveries__gt=0, holder__isnull=False)
+        together.append(held.count())
+        return "done"
+
+    world.always("once", look)
+    drain(concurrency=2)
+    assert set(together) <= {1, 2}, "one for each thread"
+    assert world.count() == {"prepare": 12, "once": 12}
 
 
 @pytest.mark.parametrize("step", ["book", "confirm"])

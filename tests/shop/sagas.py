@@ -232,6 +232,18 @@ class Pivoted(Saga[Ordered], name="test.pivoted", version=1):
         world.act("confirm", self)
 
 
+class OneAttempt(Saga[Ordered], name="test.one_attempt", version=1):
+    """A step that may begin once, after one that is quick and shares batches."""
+
+    @external_step(compensate=None)
+    def prepare(self) -> None:
+        world.act("prepare", self)
+
+    @external_step(compensate=None, retry=Retry(max_attempts=1))
+    def once(self) -> None:
+        world.act("once", self)
+
+
 class Queues(Saga[Ordered], name="test.queues", version=1):
     """Steps in queues of their own."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sagas.events import Event, Kind, LateAnswer, NotDone, Rebuild
+from sagas.events import Attempt, Direction, Event, Kind, LateAnswer, NotDone, Rebuild
 from sagas.retry import Retry
 from sagas.states import State, Status
 from sagas.takeover import Memory
@@ -76,7 +76,7 @@ def test_late_answer_while_compensating() -> None:
 
 
 def test_late_answer_while_settling() -> None:
-    """It opens a budget of its own, and changes nothing else."""
+    """It opens a budget of its own, and one more look: whoever is looking may not know of it."""
     saga = Driven(plan(step(**GIVEN_UP)))
     saga.deliver(Did.FAIL)
     saga.deliver(Did.OK)
@@ -86,6 +86,38 @@ def test_late_answer_while_settling() -> None:
     settle = saga.state.steps["charge"].settle
     assert settle.attempts == settle.budget == 1
     saga.deliver(Did.OK, remembers=CLOSED)
+    saga.must_be(Status.SETTLING)
+    saga.deliver(Did.OK, remembers=CLOSED)
+    saga.must_be(Status.COMPENSATED)
+
+
+def test_late_answer_while_the_last_look_is_under_way() -> None:
+    """It was asked about before it happened: the answer "it did not" does not settle what came after it."""
+    saga = Driven(plan(step(has_resolve=True, undo=undo(), retry=ONCE)))
+    saga.deliver(Did.FAIL)
+    saga.deliver(ask=Did.NOT_DONE)
+    saga.must_be(Status.SETTLING)
+    asked = Attempt(step="charge", direction=Direction.SETTLE)
+    saga.apply(LateAnswer("charge"))
+    saga.apply(NotDone(asked))
+    saga.must_be(Status.SETTLING)
+    ran = saga.deliver(Did.OK, remembers=CLOSED).ran
+    assert ran is not None
+    assert (ran.argument, ran.generation) == (result("late"), 2)
+    saga.must_be(Status.COMPENSATED)
+
+
+def test_late_answer_does_not_displace_what_is_being_settled() -> None:
+    """Somebody may hold the row of the one; the other one comes after it."""
+    saga = Driven(plan(step("a"), step("b"), local("c", retry=ONCE)))
+    for did in (Did.OK, Did.OK, Did.FAIL, Did.OK, Did.OK):
+        saga.deliver(did)
+    saga.must_be(Status.COMPENSATED)
+    saga.apply(LateAnswer("a"))
+    saga.apply(LateAnswer("b"))
+    for _ in range(2):
+        saga.deliver(Did.OK, remembers=CLOSED)
+    assert saga.steps_of(Kind.SETTLE_DONE) == ["a", "b"]
     saga.must_be(Status.COMPENSATED)
 
 

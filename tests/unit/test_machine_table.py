@@ -93,7 +93,7 @@ def same(node: Node) -> object:
     if state.status in NEVER_REOPENED:
         return state.status
     steps = tuple(
-        (name, each.status, each.unsettled, each.do.unknown, *map(same_track, tracks_that_matter(each)))
+        (name, each.status, each.unsettled, each.again, each.do.unknown, *map(same_track, tracks_that_matter(each)))
         for name, each in sorted(state.steps.items(), key=lambda item: item[1].ended)
     )
     return state.status, state.parked_from, state.cancel_requested, steps, node.lost

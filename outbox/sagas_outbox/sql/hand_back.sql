@@ -1,8 +1,11 @@
--- Give rows back that were begun and whose body never started: only this delivery is taken off the count.
+-- Give rows back that were begun and whose body never started: only this delivery is taken off the count. Where it
+-- was the first, nobody has used the key yet. The broker has delivered: its publish window need not stay long.
 update sagas_outbox o
 set holder = null,
     token = o.token + 1,
     deliveries = greatest(o.deliveries - 1, 0),
+    first_begun_at = case when o.deliveries > 1 then o.first_begun_at end,
+    publishes = 0,
     due_at = coalesce(%(now)s::timestamptz, clock_timestamp()) + make_interval(secs => %(delay)s::float8)
 from (
     select c.id from sagas_outbox c

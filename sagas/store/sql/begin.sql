@@ -13,6 +13,7 @@ with wanted as materialized (
     set holder = %(holder)s,
         token = o.token + 1,
         deliveries = o.deliveries + 1,
+        publishes = 0, -- the broker has delivered: the next window is short again
         first_begun_at = coalesce(o.first_begun_at, %(now)s::timestamptz, clock_timestamp()),
         due_at = coalesce(%(now)s::timestamptz, clock_timestamp()) + make_interval(secs => %(lease)s::float8)
     from mine where o.id = mine.id

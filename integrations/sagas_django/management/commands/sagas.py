@@ -72,7 +72,7 @@ class Command(BaseCommand):
         worker.run(until_idle=until_idle)
 
     def _relay(self, *, database: str, queue: list[str], app: str | None, **_: Any) -> None:
-        from sagas.store.rows import paces
+        from sagas.pace import shared_paces
         from sagas_celery.app import celery_app
         from sagas_celery.publisher import CeleryPublisher
         from sagas_outbox.relay import Relay
@@ -80,7 +80,7 @@ class Command(BaseCommand):
         operate.check_ready(database)
         store = DjangoStore(database)
         publisher = CeleryPublisher(celery_app(app), database, timeout=store.settings.publish_timeout)
-        relay = Relay(store.connect, publisher, store.settings, queues=queue, paces=paces)
+        relay = Relay(store.connect, publisher, store.settings, queues=queue, paces=shared_paces)
         signal.signal(signal.SIGTERM, relay.stop)
         signal.signal(signal.SIGINT, relay.stop)
         self.stdout.write(f"relay {relay.holder} serves {', '.join(queue) or 'all queues'} of {database!r}")
