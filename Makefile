@@ -11,11 +11,12 @@ unexport PIP_TARGET
 unexport PIP_PREFIX
 export PIP_USER := 0
 
-.PHONY: help demo test lint bench-quick clean
+.PHONY: help demo test faults lint bench-quick clean
 
 help:
-	@echo "make demo         a shop and its bank, 200 orders, three kills, a summary"
+	@echo "make demo         a shop and its bank, 200 orders, two kills and a wiped Redis, a summary"
 	@echo "make test         lint, then every test, against real servers"
+	@echo "make faults       a process dies at every point, and at every pair of them, in some ten minutes"
 	@echo "make lint         ruff, import-linter, mypy"
 	@echo "make bench-quick  the most telling speed ratios, in about two minutes"
 	@echo "make clean        remove .venv and everything generated"
@@ -25,6 +26,9 @@ demo: .venv/installed-demo
 
 test: lint
 	$(VENV) -m pytest
+
+faults: .venv/installed-dev
+	timeout 3600 $(VENV) -m pytest tests/faults -m "full or not full" --maxfail=20
 
 lint: .venv/installed-dev
 	$(VENV) -m ruff check .

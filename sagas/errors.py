@@ -8,6 +8,7 @@ SagaError
 ├── NotInTransaction        start() where nothing would make it durable together with the caller's work
 ├── KeyConflict             the business key is taken by a saga with another input
 ├── SagaNotFound            no such saga in the store
+├── NotPossible             an operator asks for what changes nothing in the saga's present status
 ├── CodecError              a value and its declared type do not fit; `path` names the field
 │   ├── InvalidInput        ... in the input of start()
 │   ├── Unstorable          ... in the result of a step
@@ -69,6 +70,10 @@ class KeyConflict(SagaError):
 
 class SagaNotFound(SagaError):
     """There is no saga with this key or id."""
+
+
+class NotPossible(SagaError):
+    """What was asked for changes nothing in the saga's present status."""
 
 
 class CodecError(SagaError):

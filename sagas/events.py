@@ -214,6 +214,7 @@ class Rebuild(msgspec.Struct, frozen=True):
 Answer = Succeeded | Unstorable | Refused | Failed | NotDone | Undecided | Lost | Withdrawn
 Request = Cancel | RetryNow | Abort | LateAnswer | Rebuild
 Event = Start | Answer | Request
+OPERATIONS: dict[str, type[Request]] = {"cancel": Cancel, "retry": RetryNow, "abort": Abort}  # by outbox kind
 EVENTS: tuple[type[Event], ...] = (
     Start, Succeeded, Unstorable, Refused, Failed, NotDone, Undecided, Lost, Withdrawn,
     Cancel, RetryNow, Abort, LateAnswer, Rebuild,

@@ -293,6 +293,11 @@ def decide(plan: Plan, state: State | None, event: Event) -> Decision:
     return decision if isinstance(event, Answer) or not frontier(plan, state) else replace(decision, rows=())
 
 
+def answers(status: Status, event: type[Event]) -> bool:
+    """Whether such an event can change anything in a saga of this status."""
+    return (status, event) in TABLE
+
+
 def place(plan: Plan, state: State) -> Decision:
     """Change nothing, and put a row that is out of place where the saga's work is."""
     return Decision(state, rows=rows(plan, state))

@@ -8,12 +8,14 @@ from typing import Any
 
 from celery import Celery
 from celery.exceptions import QueueNotFound
+from kombu.exceptions import OperationalError
 
 from sagas_celery.checks import TASK
 from sagas_outbox.claims import Held
 from sagas_outbox.relay import UnknownQueue
 
 VERSION = 1  # of the message
+AT_ONCE = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}  # the relay tries again
 NO_QUEUE_NAMED = "default"  # the queue of steps that name none: whichever the app's workers serve without -Q
 
 
@@ -74,7 +76,8 @@ class _Sender:
         self._answered.clear()
         self._asked.set()
         if not self._answered.wait(timeout):
-            raise TimeoutError(f"the broker did not take a message within {timeout} s")
+            broker = self._app.connection_for_write().as_uri()  # without its password
+            raise TimeoutError(f"the broker at {broker} did not take a message within {timeout} s")
         if self._error is not None:
             raise self._error
 
@@ -85,7 +88,8 @@ class _Sender:
     def _run(self) -> None:
         connection = self._app.connection_for_write(connect_timeout=self._timeout)
         connection.transport_options = {
-            "socket_timeout": self._timeout, "socket_connect_timeout": self._timeout, **connection.transport_options
+            "socket_timeout": self._timeout, "socket_connect_timeout": self._timeout, **connection.transport_options,
+            **AT_ONCE,
         }  # fmt: skip
         try:
             with connection, self._app.amqp.Producer(connection, auto_declare=False) as producer:
@@ -106,6 +110,9 @@ class _Sender:
             )  # fmt: skip
         except QueueNotFound as problem:
             self._error = UnknownQueue(f"{problem.args[0]}; add it there, or name another queue in the step")
+        except OperationalError as problem:
+            broker = self._app.connection_for_write().as_uri()
+            self._error = ConnectionError(f"the broker at {broker} cannot be reached, is it running? {problem}")
         except Exception as problem:
             self._error = problem
         self._answered.set()

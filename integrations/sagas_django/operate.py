@@ -10,9 +10,10 @@ from uuid import UUID
 
 from django.db import connections
 
-from sagas import engine
+from sagas import engine, machine
 from sagas.engine import SagaRun
-from sagas.errors import InvalidInput, StoreNotReady
+from sagas.errors import InvalidInput, NotPossible, StoreNotReady
+from sagas.events import OPERATIONS
 from sagas.rebuild import rebuild
 from sagas.states import State, Status
 from sagas.verify import Finding, verify
@@ -209,8 +210,18 @@ def one_line(text: str) -> str:
 
 
 def ask(database: str, wanted: str, kind: str, reason: str) -> SagaRun:
-    """Insert a request for a worker to apply."""
+    """Insert a request for a worker to apply.
+
+    Raises:
+        NotPossible: nothing would come of it in the saga's present status.
+    """
     saga = find(database, wanted)
+    if not machine.answers(saga.status, OPERATIONS[kind]):
+        possible = [each for each, event in OPERATIONS.items() if machine.answers(saga.status, event)]
+        raise NotPossible(
+            f"{kind}: saga {saga.name} {saga.id} (key {saga.key!r}) is {saga.status}, where this changes nothing; "
+            f"possible now: {', '.join(possible) or 'nothing, it has ended'}"
+        )
     return engine.request(None, kind, id=saga.id, reason=reason, actor=f"cli:{_user()}", using=database)
 
 

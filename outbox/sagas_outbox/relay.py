@@ -210,6 +210,8 @@ class Relay:
                 )  # fmt: skip
                 self._publisher.reset()
                 return unknown + [row for _, left in messages[position:] for row in left]
+            if self._failures:
+                log.warning("the broker takes messages again, after %d failures in a row", self._failures)
             self._failures = 0
             self._flight(queue).add(rows, PUBLISH_DOUBLINGS)
             reached(Point.AFTER_PUBLISH, queue)

@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from sagas import InvalidInput, Refused, SagaNotFound, Undecided
+from sagas import InvalidInput, Refused, SagaNotFound, Undecided, engine
 from sagas.embedded import Embedded
 from sagas.states import Status
 from sagas_django.models import LogEntry, OutboxRow
@@ -277,9 +277,11 @@ def test_abort_closes_a_parked_saga(world: World) -> None:
 
 
 def test_abort_of_a_running_saga_is_ignored(world: World) -> None:
-    """Only what is parked can be closed by hand."""
-    begin(Local)
-    call_command("sagas", "abort", "test.local:a", reason="by mistake")
+    """Only what is parked can be closed by hand; the command says so, and a request that comes anyway does nothing."""
+    run = begin(Local)
+    with pytest.raises(CommandError, match="is running, where this changes nothing; possible now: cancel, retry"):
+        call_command("sagas", "abort", "test.local:a", reason="by mistake")
+    engine.request(None, "abort", id=run.id, reason="by mistake")
     drain()
     assert Local.get(key="a").status == Status.COMPLETED
 
