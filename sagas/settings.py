@@ -41,7 +41,7 @@ class Settings:
     def __post_init__(self) -> None:
         for field in fields(self):
             _check_value(field.name, getattr(self, field.name), field.default)
-        if self.heartbeat * 3 > self.lease:
+        if self.heartbeat > self.lease / 3 * 1.000001:  # a third of it may not be a third of it in binary
             raise ConfigurationError(
                 f"heartbeat={self.heartbeat} is too slow for lease={self.lease}: two renewals must be able to fail, "
                 f"so heartbeat may be at most a third of the lease"
