@@ -70,10 +70,9 @@ class Mailbox:
         self.resets += 1
 
     def take(self) -> list[Letter]:
-        """All messages that nobody has taken yet."""
-        taken: list[Letter] = []
-        while self.letters:
-            taken.append(self.letters.pop(0))
+        """All messages that are there and that nobody has taken yet."""
+        taken = list(self.letters)
+        del self.letters[: len(taken)]
         return taken
 
 

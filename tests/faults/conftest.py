@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,12 @@ from sagas import Saga
 from sagas.testing.processes import ProcessGroup
 from sagas.testing.servers import Postgres
 from tests.faults.app.sagas import Ordered
-from tests.faults.scene import ROOT, Scene
+from tests.faults.lives import Kept, Lives
+from tests.faults.route import Route
+from tests.faults.sampling import CASES, summary
+from tests.faults.scene import ROOT, Scene, connections_change
+from tests.integration.conftest import database_alias
+from tests.settings import database_from_url
 
 AT_A_TIME = 7  # scenarios; most of the time each waits for a lease to end
 
@@ -87,6 +94,52 @@ def new_scene(
 
     with django_db_blocker.unblock():
         yield make
+
+
+@contextmanager
+def default_database(url: str) -> Iterator[None]:
+    """Let a database be Django's default, beside scenes that run in threads."""
+    with ExitStack() as stack:
+        with connections_change:
+            stack.enter_context(database_alias("default", database_from_url(url)))
+        stack.callback(Kept.close_all)
+        yield
+
+
+@pytest.fixture(scope="module")
+def ground(
+    postgres_server: Postgres, faults_template: str, django_db_blocker: DjangoDbBlocker
+) -> Iterator[str]:  # fmt: skip
+    """URL of a database of the module's tests, which is Django's default meanwhile."""
+    name = f"faults_ground_{uuid.uuid4().hex[:12]}"
+    url = postgres_server.create_database(name, template=faults_template)
+    with django_db_blocker.unblock(), default_database(url):
+        yield url
+    postgres_server.drop_database(name)
+
+
+@pytest.fixture
+def new_lives(ground: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Lives]]:
+    """Places an order in this process; afterwards the database is empty again."""
+    with ExitStack() as stack:
+
+        def make(route: Route, **options: Any) -> Lives:
+            lives = Lives(url=ground, route=route, **options)
+            stack.callback(lives.disconnect)
+            stack.callback(lives.empty)
+            monkeypatch.setattr("tests.faults.app.sagas.bank", lives.till)
+            lives.start()
+            return lives
+
+        yield make
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many cases ran of how many, and how to draw the same sample again."""
+    reports = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
+    tests = [re.sub(r".*::|\[.*", "", report.nodeid) for report in reports if report.when == "call"]
+    if ran := Counter(CASES[test] for test in tests if test in CASES):
+        terminalreporter.write_line(summary(ran))
 
 
 @pytest.fixture(scope="session")

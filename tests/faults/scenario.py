@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sagas import Saga
 from sagas.points import Point
 from tests.faults.app.sagas import AskedOrder, KeyedOrder, Ordered
-from tests.faults.scene import Line, Row, View
+from tests.faults.sight import Line, Row, View
 
 FORWARD = ("reserve:do", "charge:do", "ship:do")
 BACK = (*FORWARD, "charge:undo", "reserve:undo")  # shipping is refused

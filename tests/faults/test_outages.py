@@ -19,7 +19,8 @@ from sagas.testing.servers import Postgres, postgres
 from tests.faults.app.sagas import AskedOrder, KeyedOrder, Ordered, parcel
 from tests.faults.conftest import SceneMaker, migrate
 from tests.faults.scenario import Scenario
-from tests.faults.scene import Scene, View, drain, wait_until
+from tests.faults.scene import Scene, drain
+from tests.faults.sight import View, wait_until
 from tests.settings import database_from_url
 
 CALM = {"FAULTS_LEASE": "12"}  # where a lease must not end although the server is away for a moment
