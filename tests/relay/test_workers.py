@@ -160,8 +160,6 @@ def test_a_body_past_its_timeout_and_grace_loses_its_process(plant: Plant) -> No
             plant.start("overrun", job=Job(gate=GATE), saga=Short)
             overrun = plant.wait_for_notes("overrun")[0][2]
             wait_until(lambda: gone(overrun), "the end of the child whose body took too long")
-            holder, deliveries, _ = plant.row("overrun")
-            assert (holder, deliveries) == ("worker", 1)
         plant.wait_until_completed("overrun")
         assert not gone(sibling) and plant.status("sibling") == "running"
     plant.wait_until_completed("sibling")
