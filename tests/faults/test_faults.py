@@ -58,7 +58,7 @@ def test_pause(process_group: ProcessGroup, tmp_path: Path) -> None:
     assert "round 2" in program.output()
 
 
-def test_kill(process_group: ProcessGroup, tmp_path: Path) -> None:
+def test_death(process_group: ProcessGroup, tmp_path: Path) -> None:
     """The process dies at the point, with its mark left."""
     program = run(process_group, tmp_path / "marker", "worker.after_body@nothing:kill", "worker.after_body#3:kill")
     assert wait_for_hit(tmp_path / "marker", program, number=1).pid == program.pid
