@@ -113,6 +113,26 @@ def release(
     return {row[0] for row in run(connection, query(PACKAGE, "release"), parameters)}
 
 
+def wait_for(connection: Connection, held: Sequence[Held], *, patience: float) -> bool:
+    """Wait until nobody else locks these rows, and keep no lock oneself.
+
+    Args:
+        connection: in autocommit or in a transaction, which is left as it was.
+        held: id and token of each.
+        patience: seconds to wait at most.
+
+    Returns:
+        Whether any of them is worth another try: still under this token, and free.
+    """
+    try:
+        with connection.transaction(force_rollback=True):
+            limit = f"{int(patience * 1000)}ms"
+            connection.execute("select set_config('lock_timeout', %s, true)", [limit])
+            return bool(run(connection, query(PACKAGE, "wait_for"), _pairs(held)).fetchall())
+    except psycopg.errors.LockNotAvailable:
+        return False
+
+
 def unbegun(connection: Connection, ids: Sequence[int], *, holder: str) -> set[int]:
     """Which of these published rows nobody has begun yet."""
     parameters = {"ids": list(ids), "holder": holder}

@@ -19,10 +19,12 @@ from sagas.fold import UNTOUCHED, track_of
 from sagas.keys import idempotency_key
 from sagas.states import State, Status, StepState
 from sagas.takeover import NOTHING, Memory
+from sagas_outbox import claims
 from sagas_outbox.claims import Held
 from sagas_outbox.queries import query, run
 
 PACKAGE = "sagas.store"
+PATIENCE = 2.0  # seconds to wait for a row that another locks; claims and heartbeats do so for a moment
 Connection = psycopg.Connection[Any]
 
 _steps = msgspec.json.Decoder(dict[str, StepState])
@@ -83,8 +85,18 @@ def begin(
         now: the time to go by; None: the database clock.
 
     Returns:
-        What was begun; rows that are gone, taken, locked or moved on are simply missing.
+        What was begun; rows that are gone, taken, moved on or locked for long are simply missing.
     """
+    begun = _begin(connection, held, holder=holder, lease=lease, published=published, now=now)
+    missing = {*held} - {(each.held[0], each.held[1] - 1) for each in begun}
+    if missing and claims.wait_for(connection, sorted(missing), patience=PATIENCE):
+        begun += _begin(connection, sorted(missing), holder=holder, lease=lease, published=published, now=now)
+    return begun
+
+
+def _begin(
+    connection: Connection, held: Sequence[Held], *, holder: str, lease: float, published: bool, now: datetime | None
+) -> list[Delivery | Damaged]:
     parameters = {
         "ids": [id for id, _ in held], "tokens": [token for _, token in held],
         "holder": holder, "lease": lease, "published": published, "now": now,
@@ -152,9 +164,17 @@ def load(connection: Connection, held: Sequence[Held]) -> dict[int, State]:
 
 
 def lock(connection: Connection, held: Sequence[Held]) -> set[int]:
-    """Lock rows for the open transaction; returns the ids that are still ours and not locked by another."""
-    parameters = {"ids": [id for id, _ in held], "tokens": [token for _, token in held]}
-    return {row[0] for row in run(connection, query(PACKAGE, "lock"), parameters)}
+    """Lock rows for the open transaction; returns the ids that are still ours and not locked by another for long."""
+
+    def attempt(wanted: Sequence[Held]) -> set[int]:
+        parameters = {"ids": [id for id, _ in wanted], "tokens": [token for _, token in wanted]}
+        return {row[0] for row in run(connection, query(PACKAGE, "lock"), parameters)}
+
+    locked = attempt(held)
+    missing = [each for each in held if each[0] not in locked]
+    if missing and claims.wait_for(connection, missing, patience=PATIENCE):
+        locked |= attempt(missing)
+    return locked
 
 
 @dataclass(frozen=True, slots=True)

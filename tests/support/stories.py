@@ -120,6 +120,10 @@ class Aside:
         finally:
             connections.close_all()
 
+    def runs(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._thread.is_alive()
+
     def join(self, seconds: float = 20) -> None:
         """Wait for it, and raise what it raised."""
         self._thread.join(seconds)
