@@ -94,10 +94,11 @@ def test_servers_given_by_the_environment_are_not_ours(monkeypatch: pytest.Monke
 def test_nothing_outlives_the_process_that_started_it(how: signal.Signals, tmp_path: Path) -> None:
     """Servers, children, and children's children in sessions of their own end when their owner does, its files too."""
     script = textwrap.dedent("""
-        import sys, time
+        import signal, sys, time
         from pathlib import Path
         from sagas.testing.processes import ProcessGroup
         from sagas.testing.servers import postgres, redis
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs jobs in the background ignores it
         with postgres(private=True) as pg, redis(private=True) as broker, ProcessGroup() as group:
             child = group.python("-c", '''if True:
                 import signal, subprocess, sys, time
