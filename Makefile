@@ -11,12 +11,14 @@ unexport PIP_TARGET
 unexport PIP_PREFIX
 export PIP_USER := 0
 
-.PHONY: help demo test faults lint bench-quick clean
+.PHONY: help demo demo-up test faults flat lint bench-quick clean
 
 help:
 	@echo "make demo         a shop and its bank, 200 orders, two kills and a wiped Redis, a summary"
+	@echo "make demo-up      the same shop left running for DEMO_MINUTES (60), with its admin to look at and to operate"
 	@echo "make test         lint, then every test, against real servers"
 	@echo "make faults       a process dies at every point, and at every pair of them, in some ten minutes"
+	@echo "make flat         memory, connections and sessions after 2,000 and after 10,000 sagas, in some four minutes"
 	@echo "make lint         ruff, import-linter, mypy"
 	@echo "make bench-quick  the most telling speed ratios, in about two minutes"
 	@echo "make clean        remove .venv and everything generated"
@@ -24,11 +26,17 @@ help:
 demo: .venv/installed-demo
 	@$(VENV) -m example_project.demo
 
+demo-up: .venv/installed-demo
+	@$(VENV) -m example_project.demo.up
+
 test: lint
 	$(VENV) -m pytest
 
 faults: .venv/installed-dev
 	timeout 3600 $(VENV) -m pytest tests/faults -m "full or not full" --maxfail=20
+
+flat: .venv/installed-dev
+	timeout 1200 $(VENV) -m pytest -s tests/integration/test_flat.py -m full
 
 lint: .venv/installed-dev
 	$(VENV) -m ruff check .

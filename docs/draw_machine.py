@@ -21,7 +21,7 @@ HEAD = """\
 
 <!-- Written by `docs/draw_machine.py` from `sagas.machine.TABLE`; a test compares them. Do not edit. -->
 
-What a saga does next is decided in [sagas/machine.py](../sagas/machine.py) and nowhere else: `decide(plan, state,
+What a saga does next is decided in [sagas/machine](../sagas/machine/__init__.py) and nowhere else: `decide(plan, state,
 event)` is a pure function over the table below. The rules behind it are at the head of that file; what they give is in
 [guarantees.md](guarantees.md), how decisions are written in [architecture.md](architecture.md).
 """
@@ -49,7 +49,7 @@ TRANSITIONS = """\
 
 Every pair of status and event that changes anything. A pair that is not listed changes nothing. Where several statuses
 are named, what is known about the step decides: its kind and limits, whether an attempt is unknown, whether it comes
-before or after the pivot, whether a cancel was asked for.
+before or after the pivot, whether a cancel was asked for or the deadline has passed, what signals are there already.
 """
 
 KINDS = """\

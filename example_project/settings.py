@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from psycopg.conninfo import conninfo_to_dict
@@ -70,7 +71,9 @@ CELERY_BROKER_URL = os.environ.get("REDIS_URL", "redis://localhost:6379/0")
 CELERY_BROKER_TRANSPORT_OPTIONS = {"socket_timeout": 10, "socket_connect_timeout": 5}
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1  # messages do not wait behind a slow charge while another worker is free
 
-SAGAS: dict[str, Any] = {}
+SAGAS: dict[str, Any] = {
+    "DEFINITIONS_FILE": Path(__file__).parent / "saga_definitions.json",  # in version control, beside the code
+}
 
 BANK_URL = os.environ.get("BANK_URL", "http://127.0.0.1:8001")
 BANK_TIMEOUT = 10.0  # seconds; below the `timeout` of the steps that call the bank

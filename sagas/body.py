@@ -1,41 +1,37 @@
-"""Carrying out one begun delivery: ask, run the body, and say what came of it as an event.
+"""What one body is told about its saga, and what it can ask for: its input, results, effects, the heartbeat.
 
-Nothing here writes to the database. Whatever a body does - return, raise, return nonsense - becomes
-one event for the machine; only a lost lease becomes none.
+An `async def` body has twins of the calls that speak with the database. They do so in a thread, so that the bodies
+beside it go on; whatever else it asks for is at hand.
 """
 
 from __future__ import annotations
 
-import inspect
-import random
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, Raw
-from msgspec.structs import replace
 
 from sagas import codec, errors
 from sagas.definition import Saga
-from sagas.events import Answer as AnswerEvent
-from sagas.events import Attempt, Direction, Failed, Refused, Source, Succeeded, Undecided, Unstorable
-from sagas.failure import error_text
+from sagas.events import Attempt, ErrorText
 from sagas.fold import track_of
-from sagas.guard import Guard
-from sagas.head import Head, read_head
+from sagas.guard import Apart, Guard
+from sagas.head import Head
+from sagas.inline import at_once
 from sagas.keys import idempotency_key
 from sagas.machine import step_of
-from sagas.outcome import NOT_DONE, UNKNOWN
-from sagas.points import Point, reached
+from sagas.outcome import UNKNOWN
 from sagas.step import Step, StepRun
-from sagas.store.rows import Delivery, facts_of
-from sagas.takeover import Argument, Ask, Memory, Misplaced, Run, assess
+from sagas.store.rows import Delivery
+from sagas.takeover import Argument
 
-NULL = Raw(b"null")
 SagaClass = type[Saga[Any]]
+MAX_PROGRESS = 64 * 1024  # bytes
 GuardFor = Callable[[Delivery, str], Guard]  # for an attempt and its idempotency key
 
 
@@ -61,8 +57,11 @@ class Body:
     session: Any = None
     alive: Callable[[], bool]
     guard: GuardFor | None  # None: a local step
+    apart: Apart | None = None  # where an `async def` body waits for the database; None: it runs alone
+    awaits: bool = False  # whether it is `async def`
     idempotency_key: str = ""
-    effects: int = 0  # of this attempt that have their answer
+    effects: int = 0  # of this attempt that happened, or may have
+    had: set[str] = field(default_factory=set)  # names of those that have their answer, or wait for it
     read: Any = UNSET  # the input, once it was asked for
 
     def declared(self) -> Step[Any, Any]:
@@ -71,12 +70,12 @@ class Body:
 
     @property
     def head(self) -> Head:
-        return read_head(_set(facts_of(self.delivery.history[0]).saga))
+        return self.delivery.reader.head(self.delivery.history)
 
     @property
     def input(self) -> Any:
         if self.read is UNSET:
-            self.read = codec.decode(self.head.input, self.definition.input_type, what="input")
+            self.read = self.delivery.reader.input(self.delivery.history, self.definition.input_type)
         return self.read
 
     @property
@@ -101,33 +100,108 @@ class Body:
         load = None if state.result is None else (lambda: self.result(name))
         return StepRun(
             name=name, status=state.status.value, attempts=state.do.attempts,
-            idempotency_key=idempotency_key(self.id, name), load=load,
+            idempotency_key=idempotency_key(self.id, name, generation=state.generation), load=load,
         )  # fmt: skip
 
     def result(self, name: str) -> Any:
         """The stored result of a step, decoded anew each time, so that no body sees another's changes to it."""
         seq = step_of(self.delivery.state, name).result
         assert seq is not None
-        raw = _set(facts_of(self.delivery.history[seq]).result)
-        return codec.decode(raw, step_named(self.definition, name).result_type, what=f"result of step {name!r}")
+        return self.delivery.reader.result(self.delivery.history, seq, step_named(self.definition, name))
 
     def effect(self, name: str, call: Callable[[str], Any], *, returns: Any, request: object = None) -> Any:
+        self._refuse_to_block("effect(...)", "await self.aeffect(...)")
+        with self._effect(name) as guard:
+            found = guard.effect(name, call, returns=returns, request=request)
+        return self.delivery.reader.note(found, returns)
+
+    async def aeffect(
+        self, name: str, call: Callable[[str], Awaitable[Any]], *, returns: Any, request: object = None
+    ) -> Any:
+        with self._effect(name) as guard:
+            found = await guard.aeffect(name, call, returns=returns, request=request, apart=self.apart or at_once)
+        return self.delivery.reader.note(found, returns)
+
+    @contextmanager
+    def _effect(self, name: str) -> Iterator[Guard]:
+        """Around one effect of this attempt: checked before, counted after."""
         if self.guard is None:
             raise errors.ConfigurationError(
                 f"{self.delivery.label}: effect() is for external steps; what a local step writes is exactly once "
                 f"by itself, and what reaches other systems belongs in an @external_step"
             )
-        self.heartbeat()
-        found = self.guard(self.delivery, self.idempotency_key).effect(name, call, returns=returns, request=request)
-        self.effects += 1
-        return found
-
-    def heartbeat(self) -> None:
-        if not self.alive():
-            raise errors.LeaseLost(
-                f"{self.delivery.label}: the lease is lost, another worker may have taken over; stop without further "
-                f"side effects, whatever this attempt did is found out by the next one"
+        self._check_alive()
+        if name in self.had:
+            raise errors.EffectMismatch(
+                f"{self.delivery.label}: effect {name!r} has its answer already in this attempt; give each effect of a "
+                f"step a name of its own, in a loop for example name=f'charge-{{item.id}}'"
             )
+        self.had.add(name)
+        self.effects += 1
+        try:
+            yield self.guard(self.delivery, self.idempotency_key)
+        except BaseException as problem:
+            self.had.discard(name)
+            if isinstance(problem, errors.Refused):  # only this says that it did not happen
+                self.effects -= 1
+            raise
+
+    @property
+    def progress(self) -> Any:
+        raw = self.delivery.progress
+        return None if raw is None else msgspec.json.decode(raw)
+
+    def error_text(self, problem: BaseException) -> ErrorText:
+        """What is kept of an exception: nothing sensitive of this saga, whether or not this body has read it."""
+        reader, history = self.delivery.reader, self.delivery.history
+        sensitive = [(self.definition.input_type, lambda: self.input)] + [
+            (step_named(self.definition, name).result_type, lambda name=name: self.result(name))
+            for name, state in self.delivery.state.steps.items() if state.result in history
+        ]  # fmt: skip
+        return reader.error_text(problem, sensitive)
+
+    def heartbeat(self, progress: Any = None) -> None:
+        if progress is not None:
+            self._refuse_to_block("heartbeat(progress=...)", "await self.aheartbeat(progress=...)")
+            self._kept(self._keep(progress)())
+        self._check_alive()
+
+    async def aheartbeat(self, progress: Any = None) -> None:
+        if progress is not None:
+            self._kept(await (self.apart or at_once)(self._keep(progress)))
+        self._check_alive()
+
+    def _check_alive(self) -> None:
+        if not self.alive():
+            raise self._lost()
+
+    def _refuse_to_block(self, call: str, twin: str) -> None:
+        if self.awaits and asyncio._get_running_loop() is not None:
+            raise errors.ConfigurationError(
+                f"{self.delivery.label}: {call} would hold up every other async body of this process while it speaks "
+                f"with the database; write {twin}"
+            )
+
+    def _lost(self) -> errors.LeaseLost:
+        return errors.LeaseLost(
+            f"{self.delivery.label}: the lease is lost, another worker may have taken over; stop without further "
+            f"side effects, whatever this attempt did is found out by the next one"
+        )
+
+    def _keep(self, progress: Any) -> Callable[[], bool]:
+        """What keeps it; returns whether the attempt goes on."""
+        if self.guard is None:
+            raise errors.ConfigurationError(
+                f"{self.delivery.label}: heartbeat(progress=...) is for external steps; what a local step has written "
+                f"is undone when it does not end, so the next attempt begins at the beginning"
+            )
+        raw = codec.encode_plain(progress, limit=MAX_PROGRESS, what="progress")
+        guard = self.guard(self.delivery, self.idempotency_key)
+        return lambda: guard.keep(raw.decode())
+
+    def _kept(self, kept: bool) -> None:
+        if not kept:
+            raise self._lost()
 
     def argument(self, given: Argument | Raw | None) -> Any:
         """What the compensation is called with."""
@@ -136,139 +210,6 @@ class Body:
         if given is Argument.UNKNOWN:
             return UNKNOWN
         if isinstance(given, Raw):
-            return codec.decode(given, self.declared().result_type, what=f"result of step {self.declared().name!r}")
+            step = self.declared()
+            return self.delivery.reader.given(given, step.result_type, what=f"result of step {step.name!r}")
         return self.result(self.attempt_event.step)
-
-
-def perform(
-    delivery: Delivery,
-    definition: SagaClass,
-    *,
-    limit: int,
-    session: Any,
-    alive: Callable[[], bool],
-    guard: GuardFor | None,
-) -> AnswerEvent | Misplaced | None:
-    """Do what a begun delivery calls for and say what came of it.
-
-    Args:
-        delivery: a begun row of a step.
-        definition: its saga class.
-        limit: bytes that a result may take.
-        session: what local steps get as `self.session`.
-        alive: whether the lease is still held.
-        guard: makes the guard for `effect()`; None in a local step.
-
-    Returns:
-        The event to decide about; `Misplaced` for a row that stands for no work; None when the lease was lost.
-    """
-    assert delivery.attempt is not None
-    event = replace(
-        delivery.attempt, jitter=random.random(), now=delivery.attempt.now + time.monotonic() - delivery.begun_at
-    )  # fmt: skip
-    body = Body(
-        delivery=delivery, definition=definition, attempt_event=event, limit=limit, session=session, alive=alive,
-        guard=guard,
-    )  # fmt: skip
-    action = assess(definition.plan, delivery.state, event, memory=delivery.memory)
-    if isinstance(action, Ask):
-        action = _ask(body)
-    if isinstance(action, Run):
-        return _run(body, action)
-    return action
-
-
-def _ask(body: Body) -> Any:
-    """Call `resolve`: an answer is an event, NOT_DONE is one more assessment."""
-    event, step = body.attempt_event, body.declared()
-    undoing = event.direction is Direction.UNDO
-    body.idempotency_key = idempotency_key(body.id, step.name, "undo" if undoing else "do")
-    try:
-        found = _call_resolver(body, undoing)
-    except errors.Undecided as undecided:
-        return Undecided(event, error_text(undecided))
-    except errors.LeaseLost:
-        return None
-    except KeyboardInterrupt:
-        raise
-    except BaseException as problem:
-        return Undecided(event, error_text(problem))
-    plan, state = body.definition.plan, body.delivery.state
-    if found is NOT_DONE:
-        return assess(plan, state, event, not_done=True)
-    if undoing:
-        return Succeeded(event, NULL, Source.RESOLVE)
-    stored = _store(body, found)
-    if isinstance(stored, Unstorable):
-        return stored if event.direction is Direction.DO else Undecided(event, stored.error)
-    if event.direction is Direction.SETTLE:
-        return assess(plan, state, event, memory=Memory(response=stored))
-    return Succeeded(event, stored, Source.RESOLVE)
-
-
-def _call_resolver(body: Body, undoing: bool) -> Any:
-    run = body.definition._for_run(body)
-    step = body.declared()
-    if not undoing:
-        assert step.resolver is not None
-        return step.resolver(run)
-    assert step.undo is not None and step.undo.resolver is not None
-    known = step_of(body.delivery.state, step.name).result is not None
-    return step.undo.resolver(run, body.argument(Argument.RESULT if known else Argument.UNKNOWN))
-
-
-def _run(body: Body, action: Run) -> AnswerEvent | None:
-    event, step = body.attempt_event, body.declared()
-    going_forward = event.direction is Direction.DO
-    body.idempotency_key = idempotency_key(body.id, step.name, "do" if going_forward else "undo", action.generation)
-    label = f"{step.name}:{event.direction}"
-    reached(Point.BEFORE_BODY, label)
-    try:
-        run = body.definition._for_run(body)
-        if going_forward:
-            outcome = step.body(run)
-        else:
-            assert step.undo is not None
-            step.undo.body(run, body.argument(action.argument))
-            outcome = None
-    except errors.Refused as refused:
-        return Refused(event, error_text(refused), partly=body.effects > 0)
-    except errors.LeaseLost:
-        return None
-    except errors.Unstorable as problem:  # of an effect() that happened
-        text = error_text(problem)
-        return Unstorable(event, text) if going_forward else Failed(event, text, give_up=True)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as problem:  # asyncio's CancelledError is no Exception; the batch has to go on
-        retry = step.plan.retry if going_forward or step.plan.undo is None else step.plan.undo.retry
-        return Failed(event, error_text(problem), give_up=isinstance(problem, retry.give_up_on))
-    reached(Point.AFTER_BODY, label)
-    if not going_forward:
-        return Succeeded(event, NULL)
-    stored = _store(body, outcome)
-    if isinstance(stored, Raw):
-        return Succeeded(event, stored)
-    return stored if step.external else Failed(event, stored.error, give_up=True)
-
-
-def _store(body: Body, outcome: Any) -> Raw | Unstorable:
-    step = body.declared()
-    try:
-        if inspect.isawaitable(outcome) or inspect.isgenerator(outcome):
-            if inspect.iscoroutine(outcome):
-                outcome.close()  # or Python warns about it long after, in some other place
-            raise errors.Unstorable(f"result of step {step.name!r}: a {type(outcome).__name__} that nobody ran")
-        raw = codec.encode(
-            outcome, declared=step.result_type, limit=body.limit, what=f"result of step {step.name!r}",
-            error=errors.Unstorable,
-        )  # fmt: skip
-    except errors.CodecError as problem:
-        return Unstorable(body.attempt_event, error_text(problem))
-    return Raw(raw)
-
-
-def _set(raw: Raw | msgspec.UnsetType) -> Raw:
-    if isinstance(raw, msgspec.UnsetType):
-        raise errors.CodecError("the log entry that should hold it is empty; run `sagas verify` on this saga")
-    return raw

@@ -21,7 +21,8 @@ from typing import Any, NoReturn
 import msgspec
 
 from sagas.errors import CodecError, InvalidInput, PayloadTooLarge
-from sagas.mismatch import MAX_DEPTH, Problem, find_difference, find_problem, find_refused
+from sagas.mismatch import MAX_DEPTH, Problem, find_difference, find_problem, find_refused, hidden
+from sagas.pydantic_models import dump, is_model, load
 from sagas.storable import check_type, facts_of
 
 __all__ = ["DEFAULT_LIMIT", "MAX_DEPTH", "canonical", "check_type", "decode", "encode", "fingerprint", "same_input"]
@@ -31,6 +32,7 @@ DEFAULT_LIMIT = 1024 * 1024  # bytes of one payload
 NAIVE = re.compile(rb'T\d\d:\d\d:\d\d(?:\.\d+)?"')  # a datetime without offset ends like this
 NOT_FINITE = re.compile(rb'"-?(?:Inf|s?NaN)')  # a Decimal that is no number begins like this
 WHERE = re.compile(r"^(?P<reason>.*?)(?: - at `(?:key in )?\$(?P<path>.*)`)?$", re.DOTALL)
+HARMLESS = re.compile(r"(?:field `\w+`: )?(?:Expected `[\w |]+`(?:, got `\w+`)?|Object missing required field `\w+`)\Z")
 NONE_TYPE = type(None)
 
 
@@ -43,6 +45,7 @@ class _Shape:
     datetimes: bool
     decimals: bool
     recursive: bool
+    sensitive: bool
 
     def suspicious(self, raw: bytes) -> bool:
         """Whether the bytes may hold what only the slow search can judge."""
@@ -61,6 +64,7 @@ def encode(
     limit: int = DEFAULT_LIMIT,
     what: str = "input",
     error: type[CodecError] = InvalidInput,
+    of: str = "",
 ) -> bytes:
     """JSON of a value, which `decode` turns into an equal value again.
 
@@ -70,6 +74,7 @@ def encode(
         limit: most bytes allowed.
         what: what to call the value; begins the path of a field in the message.
         error: the class to raise, `InvalidInput` or `Unstorable`.
+        of: whose value it is, such as `saga shop.place_order`; ends the message.
 
     Raises:
         CodecError: (of the given class) the value would not come back as it is; `path` names the field.
@@ -81,23 +86,49 @@ def encode(
     try:
         raw = shape.write(value)
         if len(raw) > limit:
-            raise _too_large(len(raw), limit, what)
+            raise _too_large(len(raw), limit, what, of)
         back = shape.read(raw)
         again = shape.write(back)
         same = again == raw and bool(back == value)
     except CodecError:
         raise
     except (Exception, RecursionError) as problem:
-        path, reason = find_problem(value, what) or _from_msgspec(problem, what)
-        if path == what:  # msgspec names no place when it cannot write
-            path = find_refused(value, what, shape.write)
-        _refuse(error, (path, reason), problem)
+        with hidden(shape.sensitive):
+            path, reason = find_problem(value, what) or _from_msgspec(problem, what, shape)
+            if path == what:  # msgspec names no place when it cannot write
+                path = find_refused(value, what, shape.write)
+        _refuse(error, (path, reason), None if shape.sensitive else problem, of=of)
     if same and not shape.suspicious(raw):
         return raw
-    found = find_problem(value, what) or find_difference(value, back, what)
+    with hidden(shape.sensitive):
+        found = find_problem(value, what) or find_difference(value, back, what)
     if found is not None:
-        _refuse(error, found)
+        _refuse(error, found, of=of)
     return again
+
+
+def encode_plain(value: object, *, limit: int, what: str) -> bytes:
+    """JSON of a value that nobody declared a type for, so that it has to be of JSON's own: it comes back as it is.
+
+    Args:
+        value: what to store: text, numbers, True, False, None, lists, and dicts with text keys.
+        limit: most bytes allowed.
+        what: what to call the value; begins the path of a field in the message.
+
+    Raises:
+        InvalidInput: it has something else, or text that Postgres cannot store; `path` names the field.
+        PayloadTooLarge: it takes more than `limit` bytes.
+    """
+    try:
+        raw = _fast.encode(value)
+        found = find_problem(value, what) or find_difference(value, msgspec.json.decode(raw), what)
+    except (Exception, RecursionError) as problem:
+        _refuse(InvalidInput, find_problem(value, what) or _from_msgspec(problem, what), problem)
+    if len(raw) > limit:
+        raise _too_large(len(raw), limit, what)
+    if found is not None:
+        _refuse(InvalidInput, found)
+    return raw
 
 
 def decode(raw: bytes | str, declared: Any, *, what: str = "value") -> Any:
@@ -114,8 +145,10 @@ def decode(raw: bytes | str, declared: Any, *, what: str = "value") -> Any:
     try:
         return _shape(declared).read(raw)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:
-        path, reason = _from_msgspec(problem, what)
-        raise CodecError(f"{path}: what is stored does not fit the declared type: {reason}", path=path) from problem
+        shape = _shape(declared)
+        path, reason = _from_msgspec(problem, what, shape)
+        cause = None if shape.sensitive else problem
+        raise CodecError(f"{path}: what is stored does not fit the declared type: {reason}", path=path) from cause
 
 
 def canonical(raw: bytes | str) -> bytes:
@@ -151,13 +184,15 @@ def same_input(stored: bytes | str, given: bytes | str, declared: Any) -> bool:
 
 
 def _plain(value: object) -> object:
-    """Subclasses of the plain types (a template engine's safe string, numpy's float64) as what they are."""
+    """Models by their fields; subclasses of the plain types (a safe string, numpy's float64) as what they are."""
     if isinstance(value, str):
         return str.__str__(value)  # str(value) may give the subclass again
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
         return float(value)
+    if is_model(type(value)):
+        return dump(value)
     raise NotImplementedError(f"objects of type {type(value).__name__} cannot be stored")
 
 
@@ -173,33 +208,49 @@ _sorted = msgspec.json.Encoder(order="sorted")
 _untyped = msgspec.json.Decoder(float_hook=_whole)
 
 
+def _write_in_order(value: object) -> bytes:
+    """For dicts with keys that are no text: the encoder orders only what is below dicts with text keys."""
+    return _fast.encode(msgspec.to_builtins(value, str_keys=True, order="deterministic", enc_hook=_plain))
+
+
 @lru_cache(maxsize=4096)
 def _shape(declared: Any) -> _Shape:
     facts = facts_of(declared)
     return _Shape(
-        write=(_ordered if facts.sets else _fast).encode,
-        read=msgspec.json.Decoder(declared).decode,
+        write=_fast.encode if not facts.sets else _write_in_order if facts.other_keys else _ordered.encode,
+        read=msgspec.json.Decoder(declared, dec_hook=load).decode,
         datetimes=facts.datetimes,
         decimals=facts.decimals,
         recursive=facts.recursive,
+        sensitive=facts.sensitive,
     )
 
 
-def _from_msgspec(problem: BaseException, what: str) -> Problem:
+def _from_msgspec(problem: BaseException, what: str, shape: _Shape | None = None) -> Problem:
     if isinstance(problem, RecursionError):
         return what, f"nested deeper than {MAX_DEPTH} levels"
     found = WHERE.match(str(problem))
     assert found is not None  # the pattern matches any text
-    return what + (found["path"] or ""), found["reason"] or type(problem).__name__
+    reason = found["reason"] or type(problem).__name__
+    if shape and shape.sensitive and not HARMLESS.match(reason):  # it may repeat the value, or be of the application
+        reason = "does not fit the declared type (not shown: it has sensitive fields)"
+    return what + (found["path"] or ""), reason
 
 
-def _refuse(error: type[CodecError], problem: Problem, cause: BaseException | None = None) -> NoReturn:
+def _refuse(
+    error: type[CodecError], problem: Problem, cause: BaseException | None = None, *, of: str = ""
+) -> NoReturn:  # fmt: skip
     path, reason = problem
-    raise error(f"{path}: {reason}", path=path) from cause
+    raise error(f"{path}: {reason}{_whose(of)}", path=path) from cause
 
 
-def _too_large(size: int, limit: int, what: str) -> PayloadTooLarge:
+def _too_large(size: int, limit: int, what: str, of: str = "") -> PayloadTooLarge:
     return PayloadTooLarge(
-        f"{what}: {size:,} bytes of JSON, {limit:,} are allowed; store it elsewhere and pass a reference to it",
+        f"{what}: {size:,} bytes of JSON, {limit:,} are allowed; store it elsewhere and pass a reference to it, "
+        f"or raise max_payload{_whose(of)}",
         path=what,
     )
+
+
+def _whose(of: str) -> str:
+    return f" ({of})" if of else ""

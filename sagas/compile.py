@@ -10,16 +10,19 @@ import hashlib
 import inspect
 import sys
 import types
-from collections.abc import Iterable, Mapping
-from typing import Any, ForwardRef, TypeVar, get_args, get_origin, get_type_hints
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ForwardRef, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from sagas.errors import DefinitionError
-from sagas.outcome import NotDone, Unknown
+from sagas.outcome import ContinueAs, NotDone, Unknown
 from sagas.plan import OnUnknown, StepPlan, UndoPlan
+from sagas.retry import FOREVER
 from sagas.step import Step, Undo
 from sagas.storable import check_type, type_label
+from sagas.waits import Wait
 
 AnyStep = Step[Any, Any]
 
@@ -31,10 +34,17 @@ def compile_step(each: AnyStep, scope: Mapping[str, Any]) -> tuple[StepPlan, Any
         DefinitionError: an annotation is missing or names a type that cannot be stored.
         NameError: an annotation names something that does not exist (yet).
     """
+    if isinstance(each, Wait):
+        check_type(each.of, where=f"signal {each.name!r}")
+        return StepPlan(
+            name=each.name, external=False, queue=each.options.queue, retry=each.options.retry, wait=each.options.wait
+        ), each.of  # fmt: skip
     hints = resolved_hints(each.body, scope)
     if "return" not in hints:
         raise DefinitionError(f"step {each.name!r}: no return annotation; say what it returns, -> None if nothing")
-    result_type = hints["return"]
+    result_type, continues = _without_continue_as(hints["return"])
+    if continues and each.owner is not None and each is not each.owner.steps[-1]:
+        raise DefinitionError(f"step {each.name!r}: only the last step may return ContinueAs; move it to the end")
     if any(part is Unknown or part is NotDone for part in (result_type, *get_args(result_type))):
         raise DefinitionError(f"step {each.name!r}: a body returns its result or raises; only resolve says NOT_DONE")
     check_type(result_type, where=f"result of step {each.name!r}")
@@ -52,6 +62,7 @@ def compile_step(each: AnyStep, scope: Mapping[str, Any]) -> tuple[StepPlan, Any
         undo=None if undo is None else _compile_undo(each.name, undo, scope),
         settle_after=options.settle_after,
         max_deliveries=options.max_deliveries,
+        has_when=options.when is not None,
     )
     if options.on_unknown is OnUnknown.COMPENSATE and not (plan.undo and plan.undo.accepts_unknown):
         raise DefinitionError(
@@ -59,6 +70,16 @@ def compile_step(each: AnyStep, scope: Mapping[str, Any]) -> tuple[StepPlan, Any
             f"result parameter `... | Unknown` and handle `is UNKNOWN`, or use on_unknown=PARK"
         )
     return plan, result_type
+
+
+def _without_continue_as(annotated: Any) -> tuple[Any, bool]:
+    """The stored part of a return annotation, and whether ContinueAs was in it."""
+    if annotated is ContinueAs:
+        return type(None), True
+    parts = get_args(annotated)
+    if get_origin(annotated) not in (Union, types.UnionType) or ContinueAs not in parts:
+        return annotated, False
+    return Union[tuple(part for part in parts if part is not ContinueAs)], True  # noqa: UP007 - made at run time
 
 
 def _compile_undo(name: str, undo: Undo[Any, Any], scope: Mapping[str, Any]) -> UndoPlan:
@@ -122,7 +143,7 @@ def _argument(cls: type, root: type) -> Any:
 
 
 def steps_fingerprint(steps: Iterable[AnyStep]) -> str:
-    """SHA-256 (hex) of what must not change without a new version."""
+    """A hash (16 hex digits) of what must not change without a new version."""
     declared = [
         {
             "name": each.name,
@@ -131,12 +152,30 @@ def steps_fingerprint(steps: Iterable[AnyStep]) -> str:
             "resolve": each.plan.has_resolve,
             "on_unknown": str(each.plan.on_unknown),
             "result": type_label(each.result_type),
+            "when": each.plan.has_when,
+            "wait": each.plan.wait and [each.plan.wait.signal, each.plan.wait.on_timeout],
             "undo": each.plan.undo
             and [each.plan.undo.external, each.plan.undo.has_resolve, each.plan.undo.accepts_unknown],
         }
         for each in steps
     ]
-    return hashlib.sha256(msgspec.json.encode(declared, order="sorted")).hexdigest()
+    return hashlib.sha256(msgspec.json.encode(declared, order="sorted")).hexdigest()[:16]
+
+
+def patient_after_pivot(steps: Sequence[AnyStep]) -> tuple[StepPlan, ...]:
+    """The plans of the steps. What follows the pivot has to succeed: unless told otherwise it is tried for ever.
+
+    A wait is in the queue of the step before it (or after it, where it is the first), so that whoever runs the steps
+    of a saga sees to its waits as well.
+    """
+    plans, passed = [], False
+    queue = next((each.plan.queue for each in steps if each.plan.wait is None), "default")
+    for each in steps:
+        patient = passed and not each.options.retry_said and each.plan.wait is None
+        plan = replace(each.plan, retry=replace(each.plan.retry, max_attempts=FOREVER)) if patient else each.plan
+        plans.append(plan if plan.wait is None else replace(plan, queue=queue))
+        queue, passed = plans[-1].queue, passed or plan.pivot
+    return tuple(plans)
 
 
 def local_names(frame: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
 from typing import Any, Protocol
 from uuid import UUID
@@ -16,6 +16,14 @@ class OnExisting(StrEnum):
     RETURN = "return"  # the same input: give that saga back; another: KeyConflict
     RAISE = "raise"  # KeyConflict in any case
     NEW_IF_COMPENSATED = "new_if_compensated"  # begin another run if the last one was undone
+
+
+class Missing(StrEnum):
+    """What `send()` does when there is no such saga."""
+
+    RAISE = "raise"  # SagaNotFound
+    IGNORE = "ignore"  # drop the signal
+    KEEP = "keep"  # keep the signal until there is one
 
 
 class RunContext(Protocol):
@@ -64,6 +72,21 @@ class RunContext(Protocol):
         """Have one guarded side effect."""
         ...
 
-    def heartbeat(self) -> None:
+    async def aeffect(
+        self, name: str, call: Callable[[str], Awaitable[Any]], *, returns: Any, request: object = None
+    ) -> Any:
+        """The asynchronous twin of `effect`."""
+        ...
+
+    @property
+    def progress(self) -> object:
+        """What an earlier attempt said of how far it had come."""
+        ...
+
+    def heartbeat(self, progress: object = None) -> None:
         """Raises LeaseLost when the body may not go on."""
+        ...
+
+    async def aheartbeat(self, progress: object = None) -> None:
+        """The asynchronous twin of `heartbeat`."""
         ...

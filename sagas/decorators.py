@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, overload
+from typing import Any, Protocol, overload
 
 from sagas.errors import DefinitionError
 from sagas.options import UNSAID, Duration, Unsaid, check_options
+from sagas.outcome import Skip
 from sagas.plan import OnUnknown
 from sagas.retry import Retry
-from sagas.step import R, S, Step
+from sagas.step import Awaited, R, S, Step
 
 
 @overload
@@ -22,6 +23,7 @@ def step(
     queue: str = "default",
     pivot: bool = False,
     compensate: Unsaid | None = UNSAID,
+    when: Callable[[Any], bool | Skip] | None = None,
     max_deliveries: int = 5,
 ) -> Callable[[Callable[[S], R]], Step[S, R]]: ...
 def step(body: Any = None, /, **options: Any) -> Any:
@@ -34,6 +36,7 @@ def step(body: Any = None, /, **options: Any) -> Any:
         queue: which workers run it.
         pivot: whether it decides the saga: what comes before can be undone, what follows must succeed.
         compensate: None says that there is nothing to undo.
+        when: a function of the saga, looked at once before the step begins; where it is false the step is skipped.
         max_deliveries: begins without an answer (killed workers) before it parks.
 
     Raises:
@@ -48,6 +51,17 @@ def step(body: Any = None, /, **options: Any) -> Any:
     return _decorator(body, external=False, options=options)
 
 
+class External(Protocol):
+    """What `@external_step(...)` decorates with."""
+
+    @overload
+    def __call__(self, body: Callable[[S], Awaited[R]], /) -> Step[S, R]: ...
+    @overload
+    def __call__(self, body: Callable[[S], R], /) -> Step[S, R]: ...
+
+
+@overload
+def external_step(body: Callable[[S], Awaited[R]], /) -> Step[S, R]: ...
 @overload
 def external_step(body: Callable[[S], R], /) -> Step[S, R]: ...
 @overload
@@ -59,21 +73,23 @@ def external_step(
     key_ttl: Duration | None = None,
     pivot: bool = False,
     compensate: Unsaid | None = UNSAID,
+    when: Callable[[Any], bool | Skip] | None = None,
     on_unknown: OnUnknown = OnUnknown.PARK,
     settle_after: Duration = 60.0,
     max_deliveries: int = 5,
-) -> Callable[[Callable[[S], R]], Step[S, R]]: ...
+) -> External: ...
 def external_step(body: Any = None, /, **options: Any) -> Any:
     """Declare an external step: at least once, guarded by `self.idempotency_key`; its outcome can be unknown.
 
     Args:
-        body: the method, when used without arguments.
+        body: the method, when used without arguments; `async def` where many are to run at the same time.
         retry: how often and how far apart to try; default `Retry()`.
         timeout: seconds (or timedelta) a body may take; None is the store's default.
         queue: which workers run it.
         key_ttl: how long the other side remembers the idempotency key; no retry begins later.
         pivot: whether it decides the saga: what comes before can be undone, what follows must succeed.
         compensate: None says that there is nothing to undo.
+        when: a function of the saga, looked at once before the step begins; where it is false the step is skipped.
         on_unknown: what to do before the pivot when nobody can tell what happened: PARK for a person, or COMPENSATE.
         settle_after: seconds between an undo as unknown and the last look for a late effect.
         max_deliveries: begins without an answer (killed workers) before it parks.

@@ -7,17 +7,18 @@ type that does not exist yet, the checks that need it wait for `registry.load()`
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from uuid import UUID
 
-from sagas.compile import compile_step, input_type, local_names, steps_fingerprint
-from sagas.context import OnExisting, RunContext
+from sagas.compile import compile_step, input_type, local_names, patient_after_pivot, steps_fingerprint
+from sagas.context import Missing, OnExisting, RunContext
 from sagas.errors import DefinitionError
 from sagas.plan import Plan
 from sagas.registry import registry
 from sagas.step import Step
-from sagas.validate import check_identity, check_names, check_structure, collect_steps
+from sagas.validate import check_deadline, check_identity, check_names, check_structure, collect_steps
 
 if TYPE_CHECKING:
     from typing import Self
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 I = TypeVar("I")  # noqa: E741 - the input
 T = TypeVar("T")
 
-__all__ = ["OnExisting", "RunContext", "Saga"]
+__all__ = ["Missing", "OnExisting", "RunContext", "Saga"]
 
 
 class _Late(Generic[T]):
@@ -54,13 +55,22 @@ class Saga(Generic[I]):
 
     saga_name: ClassVar[str]
     saga_version: ClassVar[int]
+    deadline: ClassVar[timedelta | None] = None
     steps: ClassVar[tuple[Step[Any, Any], ...]] = ()
     plan: ClassVar[_Late[Plan]] = _Late()
     input_type: ClassVar[_Late[Any]] = _Late()
+    _fingerprint: ClassVar[str] = ""
     _scope: ClassVar[dict[str, Any]] = {}  # local names where the class was made, until its types are known
     _run: RunContext
 
-    def __init_subclass__(cls, *, name: str | None = None, version: int | None = None, **options: Any) -> None:
+    def __init_subclass__(
+        cls,
+        *,
+        name: str | None = None,
+        version: int | None = None,
+        deadline: timedelta | None = None,
+        **options: Any,
+    ) -> None:
         super().__init_subclass__(**options)
         steps = collect_steps(cls)
         if name is None and version is None:
@@ -71,12 +81,13 @@ class Saga(Generic[I]):
                     f"{cls.__qualname__}: a subclass of saga {cls.saga_name!r} needs a name and version of its own"
                 )
             return
-        problems = [*check_identity(name, version), *check_structure(cls, steps)]
+        problems = [*check_identity(name, version), *check_deadline(deadline), *check_structure(cls, steps)]
         if problems:
             raise _definition_error(cls, problems)
         assert name is not None
         assert version is not None
         cls.saga_name, cls.saga_version, cls.steps = name, version, tuple(steps.values())
+        cls.deadline = deadline
         for each in cls.steps:
             each.owner = each.owner or cls
         cls._scope = local_names(sys._getframe(1))
@@ -133,7 +144,8 @@ class Saga(Generic[I]):
                 problems.append(str(problem))
         if problems:
             raise _definition_error(cls, problems)
-        plans = tuple(each.plan for each in cls.steps)
+        plans = patient_after_pivot(cls.steps)
+        cls._fingerprint = steps_fingerprint(cls.steps)
         cls.input_type = found
         cls.plan = Plan(name=cls.saga_name, version=cls.saga_version, steps=plans)  # type: ignore[assignment]
         cls._scope = {}
@@ -180,13 +192,29 @@ class Saga(Generic[I]):
         """What the integration gives local steps to write with; None under Django and in external steps."""
         return self._run.session
 
-    def heartbeat(self) -> None:
-        """Ask, in a long body, whether it may go on.
+    @property
+    def progress(self) -> Any:
+        """What an earlier attempt of this external step gave to `heartbeat(progress=...)` last; None if nothing."""
+        return self._run.progress
+
+    def heartbeat(self, progress: Any = None) -> None:
+        """Ask, in a long body, whether it may go on, and keep how far it has come.
+
+        Args:
+            progress: what the next attempt is to find in `self.progress`, should this one not end: plain JSON values
+                (text, numbers, lists, dicts with text keys). Written at once, so call it about as often as you would
+                commit. None: nothing to keep.
 
         Raises:
             LeaseLost: another worker may have taken over; stop without further side effects.
+            InvalidInput: the progress cannot be stored.
+            ConfigurationError: the step is local: what it has written is undone when it does not end.
         """
-        self._run.heartbeat()
+        self._run.heartbeat(progress)
+
+    async def aheartbeat(self, progress: Any = None) -> None:
+        """The twin of `heartbeat()` for `async def` bodies, which needs it only to keep a progress."""
+        await self._run.aheartbeat(progress)
 
     def effect(self, name: str, call: Callable[[str], T], *, returns: type[T], request: object = None) -> T:
         """Have one side effect of an external step, unless an earlier attempt of the step had it already.
@@ -209,6 +237,13 @@ class Saga(Generic[I]):
         found: T = self._run.effect(name, call, returns=returns, request=request)
         return found
 
+    async def aeffect(
+        self, name: str, call: Callable[[str], Awaitable[T]], *, returns: type[T], request: object = None
+    ) -> T:
+        """The twin of `effect()` for `async def` bodies: `call` is awaited, and the database is not waited for."""
+        found: T = await self._run.aeffect(name, call, returns=returns, request=request)
+        return found
+
     @classmethod
     def start(
         cls,
@@ -220,6 +255,7 @@ class Saga(Generic[I]):
         on_existing: OnExisting = OnExisting.RETURN,
         own_transaction: bool = False,
         headers: Mapping[str, str] | None = None,
+        deadline: timedelta | datetime | None = None,
     ) -> SagaRun:
         """Start a saga in the caller's own transaction: both exist, or neither does.
 
@@ -227,10 +263,13 @@ class Saga(Generic[I]):
             input: what the steps need to know; stored as JSON.
             key: business key, unique per saga name, for example "order-7".
             subject: the model instance it is about.
-            using: Django alias of the database; None: the default one.
+            using: where the caller's transaction is open: a Django alias, a SQLAlchemy `Session` or `Connection`,
+                or a psycopg connection; None: Django's default database.
             on_existing: what to do when the key is taken.
             own_transaction: allow a call outside a transaction.
             headers: small text values handed to every step, such as trace context.
+            deadline: how long the saga may take, or until when: then it turns back, if it still can. Default: what
+                the class says (`class PlaceOrder(Saga[...], ..., deadline=timedelta(days=3))`).
 
         Raises:
             NotInTransaction: there is no transaction and `own_transaction` is False.
@@ -249,6 +288,40 @@ class Saga(Generic[I]):
             on_existing=on_existing,
             own_transaction=own_transaction,
             headers=headers,
+            deadline=cls.deadline if deadline is None else deadline,
+        )
+
+    @classmethod
+    async def astart(
+        cls,
+        input: I,
+        *,
+        key: str | None = None,
+        subject: object = None,
+        using: Any = None,
+        on_existing: OnExisting = OnExisting.RETURN,
+        own_transaction: bool = False,
+        headers: Mapping[str, str] | None = None,
+        deadline: timedelta | datetime | None = None,
+    ) -> SagaRun:
+        """The asynchronous twin of `start()`, with the same arguments, result and errors.
+
+        Args:
+            using: a SQLAlchemy `AsyncSession` or `AsyncConnection`, a psycopg `AsyncConnection`, or a Django alias,
+                whose work is done in Django's thread for sync code.
+        """
+        from sagas import engine
+
+        return await engine.astart(
+            cls,
+            input,
+            key=key,
+            subject=subject,
+            using=using,
+            on_existing=on_existing,
+            own_transaction=own_transaction,
+            headers=headers,
+            deadline=cls.deadline if deadline is None else deadline,
         )
 
     @classmethod
@@ -261,6 +334,13 @@ class Saga(Generic[I]):
         from sagas import engine
 
         return engine.get(cls, key=key, id=id, using=using)
+
+    @classmethod
+    async def aget(cls, *, key: str | None = None, id: UUID | None = None, using: Any = None) -> SagaRun:
+        """The asynchronous twin of `get()`."""
+        from sagas import engine
+
+        return await engine.aget(cls, key=key, id=id, using=using)
 
     @classmethod
     def cancel(cls, *, key: str | None = None, id: UUID | None = None, reason: str, using: Any = None) -> None:
@@ -280,9 +360,17 @@ class Saga(Generic[I]):
         engine.cancel(cls, key=key, id=id, reason=reason, using=using)
 
     @classmethod
+    async def acancel(cls, *, key: str | None = None, id: UUID | None = None, reason: str, using: Any = None) -> None:
+        """The asynchronous twin of `cancel()`."""
+        from sagas import engine
+
+        await engine.acancel(cls, key=key, id=id, reason=reason, using=using)
+
+    @classmethod
     def fingerprint(cls) -> str:
-        """SHA-256 (hex) of what must not change without a new version; retries, timeouts and queues may."""
-        return steps_fingerprint(cls.steps)
+        """A hash (16 hex digits) of what must not change without a new version; retries, timeouts and queues may."""
+        cls._complete()
+        return cls._fingerprint
 
 
 def _definition_error(cls: type, problems: list[str]) -> DefinitionError:

@@ -1,6 +1,7 @@
 """The embedded worker: claims and runs in one process, without a broker.
 
-One thread claims and begins rows in batches and deals them out; a fixed number of threads run bodies. The
+One thread claims and begins rows in batches and deals them out; a fixed number of threads run bodies, and an event
+loop those that are `async def`. Each takes as many rows as it has room for, so neither waits for the other. The
 guarantees are those of relay and Celery: the same begin, run, decide and record.
 """
 
@@ -14,17 +15,20 @@ import threading
 import time
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 
+from sagas import clock
+from sagas.aio import awaited_names
 from sagas.events import Work
 from sagas.heart import Job
 from sagas.pace import Pace
 from sagas.ports import Store
+from sagas.reception import definition_of
 from sagas.store.rows import Delivery
 from sagas.takeover import has_one_attempt
-from sagas.worker import Worker, definition_of
+from sagas.worker import Worker
 from sagas_outbox import claims
 from sagas_outbox.claims import Held
 from sagas_outbox.link import Link
@@ -37,28 +41,38 @@ log = logging.getLogger("sagas.worker")
 ALL = "*"
 
 
+class Claim(NamedTuple):
+    """What was begun."""
+
+    jobs: list[list[Delivery]]  # for threads
+    awaited: list[Delivery]  # for the event loop
+
+    def __bool__(self) -> bool:
+        return bool(self.jobs or self.awaited)
+
+
 class Embedded:
     """Runs sagas in this process until it is told to stop.
 
     Args:
         store: where the sagas are.
         queues: the queues to serve; empty: all.
-        concurrency: bodies that may run at the same time.
+        concurrency: bodies that may run at the same time, apart from `async def` ones (setting `async_concurrency`).
     """
 
     def __init__(self, store: Store, *, queues: Collection[str] = (), concurrency: int = 8) -> None:
         self.store, self.settings, self.queues = store, store.settings, frozenset(queues)
         self.concurrency = concurrency
         self.pace = Pace()
-        self._draining = threading.Event()
+        self._draining, self._stir = threading.Event(), threading.Event()
         self.worker = Worker(
             store, end_process=end_process, ends_overruns=False, goes_on=self._goes_on,
-            draining=self._draining.is_set, pace=self.pace,
+            draining=self._draining.is_set, pace=self.pace, stir=self._stir.set,
         )  # fmt: skip
         self._link = Link(store.connect)
         self._marks = Marks()
-        self._stir = threading.Event()
         self._busy = 0
+        self._awaited: list[str] = []
         self._lock = threading.Lock()
         self._healthy_since = time.monotonic()
 
@@ -73,6 +87,7 @@ class Embedded:
         Args:
             until_idle: also end as soon as nothing is due and nothing runs.
         """
+        self._awaited = awaited_names()
         self.worker.start()
         ear = Ear(self.store.connect, self._stir.set)
         if self.settings.wake:
@@ -91,63 +106,80 @@ class Embedded:
         while not self._draining.is_set():
             self._stir.clear()
             free = self.concurrency - self._busy
-            jobs = self._claim(free) if free > 0 else []
-            for job in jobs:
+            found = self._claim(free) if free > 0 or self._slots() else Claim([], [])
+            for job in found.jobs:
                 with self._lock:
                     self._busy += 1
                 pool.submit(self._run, self.worker.take_up(job))  # its leases are kept also while it queues
-            if until_idle and not jobs and self._idle():
+            if found.awaited:
+                self.worker.run(self.worker.take_up(found.awaited))  # which only hands them to the event loop
+            if until_idle and not found and self._idle():
                 return
-            if not jobs:
+            if not found:
                 self._stir.wait(2 * THROTTLE if found_before else self.settings.poll)
-            found_before = bool(jobs)
+            found_before = bool(found)
 
     def _idle(self) -> bool:
         """Nothing runs, and a look from the very beginning finds nothing due."""
-        if self._busy:
+        if self._busy or not self.worker.idle:
             return False
         with self._link.use() as connection:
-            oldest = claims.queues(connection, now=None)
+            oldest = claims.queues(connection, now=clock.now())
         return all(due_in > 0 for queue, (due_in, _) in oldest.items() if self._serves(queue))
 
-    def _claim(self, free: int) -> list[list[Delivery]]:
-        """Begin what is due for the threads that are free."""
+    def _slots(self) -> int:
+        """How many `async def` bodies could begin; 0 where no definition has any."""
+        return self.worker.room if self._awaited else 0
+
+    def _claim(self, free: int) -> Claim:
+        """Begin what is due for the threads and slots that are free."""
         try:
             with self._link.use() as connection:
                 self._scan(connection)
                 self.pace.save_if_due(connection)
-                jobs = self._due(connection, free)
-                self._marks.claimed(len(jobs))
-                return jobs
+                found = self._due(connection, free)
+                self._marks.claimed(len(found.jobs) + len(found.awaited))
+                return found
         except psycopg.Error as problem:
             log.warning("cannot claim, trying again in %s s: %s", self.settings.poll, problem)
             self._healthy_since = time.monotonic() + self.settings.heartbeat
             self._draining.wait(self.settings.poll)
-            return []
+            return Claim([], [])
 
     def _scan(self, connection: claims.Connection) -> None:
         if self._marks.full_scan_due():
             began = time.monotonic()
-            found = claims.queues(connection, now=None)
+            self._awaited = awaited_names()
+            found = claims.queues(connection, now=clock.now())
             self._marks.full_scan_done(found, time.monotonic() - began)
 
-    def _due(self, connection: claims.Connection, free: int) -> list[list[Delivery]]:
-        """Lock and begin due rows, as many as the free threads can take; what turns out to be more stays as it was."""
-        served = [queue for queue in self._known_queues() if self._serves(queue)]
-        rooms = self._marks.rooms((queue, self._rows(free)) for queue in served)
-        if not rooms:
-            return []
-        healthy = time.monotonic() >= self._healthy_since
+    def _due(self, connection: claims.Connection, free: int) -> Claim:
+        """Lock and begin due rows, as many as find room; what turns out to be more stays as it was."""
+        slots = self._slots()
         with connection.transaction():
-            due = claims.lock_due(connection, rooms, begun=healthy, now=None)
+            due = self._lock_due(connection, free, slots)
             fresh: list[Held] = [held for held, deliveries in due if not deliveries]
-            again: list[Held] = [held for held, deliveries in due if deliveries][:free]
+            again: list[Held] = [held for held, deliveries in due if deliveries][: free + slots]
             begun = self.worker.begin(connection, [*fresh, *again], published=False) if due else []
-            jobs = self._deal(begun)
-            surplus = [delivery.held for job in jobs[free:] for delivery in job]
+            awaited = [each for each in begun if self.worker.awaits(each)] if slots else []
+            jobs = self._deal([each for each in begun if each not in awaited] if awaited else begun)
+            surplus = [each.held for job in jobs[free:] for each in job] + [each.held for each in awaited[slots:]]
             if surplus:
-                claims.hand_back(connection, surplus, now=None)
-            return jobs[:free]
+                claims.hand_back(connection, surplus, now=clock.now())
+            return Claim(jobs[:free], awaited[:slots])
+
+    def _lock_due(self, connection: claims.Connection, free: int, slots: int) -> list[tuple[Held, int]]:
+        """Rows for the threads, and, looked for apart, rows for the event loop."""
+        served = [queue for queue in self._known_queues() if self._serves(queue)]
+        healthy, now = time.monotonic() >= self._healthy_since, clock.now()
+        rooms = self._marks.rooms((queue, self._rows(free)) for queue in served) if free > 0 else []
+        if not self._awaited:
+            return claims.lock_due(connection, rooms, begun=healthy, now=now) if rooms else []
+        places = self._marks.rooms((queue, slots) for queue in served)
+        found = claims.lock_due_of(connection, places, work=self._awaited, begun=healthy, now=now) if places else []
+        if rooms:
+            found += claims.lock_due_of(connection, rooms, work=self._awaited, but=True, begun=healthy, now=now)
+        return found
 
     def _known_queues(self) -> list[str]:
         return sorted(set(self._marks.marks) | self.queues)

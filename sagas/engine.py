@@ -2,37 +2,35 @@
 
 Every statement runs on the caller's own connection, inside whatever transaction is open there. Nothing
 here commits, opens a transaction, or waits for a worker.
+
+Each call is written once, as a generator that yields its statements (`ports.Work`). A function and its
+asynchronous twin, with an `a` in front, differ only in who carries it out: `caller.run` or `caller.arun`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import msgspec
-import uuid_utils.compat as uuid_utils
-from msgspec import Raw
 
-from sagas import codec, errors, machine, ports
+from sagas import clock, codec, errors, ports, requests
+from sagas.actions import Action, allowed_actions
+from sagas.bare import bare_caller
 from sagas.definition import OnExisting, Saga
-from sagas.events import Start
-from sagas.failure import clean
-from sagas.head import Head
-from sagas.ports import Caller
+from sagas.ports import Caller, Work
 from sagas.registry import registry
-from sagas.states import Status, StepState
+from sagas.states import State, Status, StepState
 from sagas_outbox.queries import query
 
 PACKAGE = "sagas.store"
-MAX_KEY = 255  # characters; a btree key has a limit of its own
-MAX_SUBJECT = 500  # characters of its primary key; they are indexed
-MAX_HEADERS = 4096  # bytes
-MAX_REASON = 2000  # characters
 
 SagaClass = type[Saga[Any]]
+
+ports.register_adapter(bare_caller)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,6 +52,25 @@ class SagaRun:
     created_at: datetime | None = None
     updated_at: datetime | None = None
     finished_at: datetime | None = None
+    deadline: datetime | None = None  # when it turns back, if it still can
+    paused: bool = False
+    deadline_epoch: float | None = None  # seconds
+
+    @property
+    def allowed_actions(self) -> tuple[Action, ...]:
+        """What may be asked of it as it stood: each with a name for `request()`, and what it would do, in words.
+
+        Raises:
+            UnknownSaga: its definition is not known in this process.
+            NotPossible: `start()` returned it and it existed before, so that only its status is known.
+        """
+        if self.steps is None and not self.created:
+            raise errors.NotPossible(f"saga {self.name} {self.id}: start() does not read its steps; use get()")
+        state = State(
+            self.status, self.seq, dict(self.steps or {}), self.cancel_requested, self.parked_from, self.error,
+            self.deadline_epoch, self.paused,
+        )  # fmt: skip
+        return allowed_actions(registry.get(self.name, self.version).plan, state)
 
 
 def start(
@@ -66,24 +83,65 @@ def start(
     on_existing: OnExisting = OnExisting.RETURN,
     own_transaction: bool = False,
     headers: Mapping[str, str] | None = None,
+    deadline: timedelta | datetime | None = None,
 ) -> SagaRun:
     """Start a saga on the caller's connection. See `Saga.start`."""
-    caller = ports.caller(using)
-    request, encoded = _request(definition, input, key, subject, headers, caller)
-    request["run_again_after"] = sorted(machine.UNDONE) if on_existing is OnExisting.NEW_IF_COMPENSATED else []
+    caller = ports.caller(using, call=f"{definition.__name__}.start")
+    return caller.run(
+        _starting(caller, definition, input, key, subject, on_existing, own_transaction, headers, deadline)
+    )
+
+
+async def astart(
+    definition: SagaClass,
+    input: Any,
+    *,
+    key: str | None = None,
+    subject: object = None,
+    using: Any = None,
+    on_existing: OnExisting = OnExisting.RETURN,
+    own_transaction: bool = False,
+    headers: Mapping[str, str] | None = None,
+    deadline: timedelta | datetime | None = None,
+) -> SagaRun:
+    """Start a saga on the caller's connection. See `Saga.astart`."""
+    caller = ports.caller(using, call=f"{definition.__name__}.start", asynchronous=True)
+    return await caller.arun(
+        _starting(caller, definition, input, key, subject, on_existing, own_transaction, headers, deadline)
+    )
+
+
+def _starting(
+    caller: Caller,
+    definition: SagaClass,
+    input: Any,
+    key: str | None,
+    subject: object,
+    on_existing: OnExisting,
+    own_transaction: bool,
+    headers: Mapping[str, str] | None,
+    deadline: timedelta | datetime | None,
+) -> Work[SagaRun]:
+    # before anything is checked that may flush the subject
     if not own_transaction and not caller.in_transaction():
         raise errors.NotInTransaction(
             f"{definition.__name__}.start(): no transaction is open on {caller.name}, so the business change and the "
             f"saga could part; call it inside one, or pass own_transaction=True when there is no business change"
         )
-    answer = _answer(caller, query(PACKAGE, "start"), request)
+    request, encoded = requests.to_start(
+        caller, definition, input, key=key, subject=subject, on_existing=on_existing, headers=headers, deadline=deadline
+    )
+    answer = yield from _ask("start", request)
     if answer["created"]:
-        caller.after_commit(caller.wake)
+        caller.wake_after_commit()
         return SagaRun(
             id=UUID(answer["id"]), name=definition.saga_name, version=definition.saga_version, key=request["key"],
             run=answer["run"], status=Status(request["status"]), created=True,
         )  # fmt: skip
-    if on_existing is OnExisting.RAISE or not _same_input(definition, caller, answer, request, encoded):
+    same = on_existing is not OnExisting.RAISE and (
+        yield from _same_input(caller, definition, answer, request, encoded)
+    )
+    if not same:
         raise errors.KeyConflict(
             f"saga {definition.saga_name} with key {request['key']!r} exists ({answer['id']}, {answer['status']}) and "
             + ("on_existing=RAISE" if on_existing is OnExisting.RAISE else "was started with another input")
@@ -95,82 +153,22 @@ def start(
     )  # fmt: skip
 
 
-def _request(
-    definition: SagaClass,
-    input: Any,
-    key: str | None,
-    subject: object,
-    headers: Mapping[str, str] | None,
-    caller: Caller,
-) -> tuple[dict[str, Any], bytes]:
-    """Everything `start()` writes, checked before anything is sent."""
-    raw = codec.encode(input, declared=definition.input_type, limit=caller.settings.max_payload)
-    id = uuid_utils.uuid7()
-    key = str(id) if key is None else _text(key, "key", MAX_KEY)
-    subject_type, subject_id = _subject(caller, subject)
-    given = _headers(headers)
-    head = Head(
-        name=definition.saga_name, version=definition.saga_version, key=key, input=Raw(raw),
-        subject_type=subject_type, subject_id=subject_id, headers=given,
-    )  # fmt: skip
-    decision = machine.decide(definition.plan, None, Start(Raw(msgspec.json.encode(head))))
-    return {
-        "id": str(id), "name": head.name, "version": head.version, "key": key,
-        "status": decision.state.status, "seq": decision.state.seq, "steps": decision.state.steps,
-        "input_hash": codec.fingerprint(raw), "subject_type": subject_type, "subject_id": subject_id,
-        "headers": given, "saga": decision.entries[0].data.saga, "rows": decision.rows,
-    }, raw  # fmt: skip
-
-
-def _text(value: object, what: str, most: int) -> str:
-    if not isinstance(value, str):
-        raise errors.InvalidInput(f"{what}={value!r}: a str, not {type(value).__name__}", path=what)
-    if not value or len(value) > most:
-        raise errors.InvalidInput(f"{what}: 1 to {most} characters, not {len(value)}; hash longer ones", path=what)
-    if clean(value, most) != value:
-        raise errors.InvalidInput(f"{what}: has a NUL or a lone surrogate, which Postgres cannot store", path=what)
-    return value
-
-
-def _subject(caller: Caller, subject: object) -> tuple[str | None, str | None]:
-    if subject is None:
-        return None, None
-    found = caller.subject(subject)
-    if found is None:
-        raise errors.InvalidInput(
-            f"subject={type(subject).__name__}: not a model instance that {caller.name} knows", path="subject"
-        )
-    if len(found[1]) > MAX_SUBJECT:
-        raise errors.InvalidInput(
-            f"subject: a primary key of {len(found[1])} characters, {MAX_SUBJECT} are allowed; "
-            f"leave subject= out and find the saga by its key",
-            path="subject",
-        )
-    return found
-
-
-def _headers(headers: Mapping[str, str] | None) -> dict[str, str]:
-    given = dict(headers or {})
-    for name, value in given.items():
-        _text(name, "headers", 100)
-        if value != "":
-            _text(value, f"headers[{name!r}]", MAX_HEADERS)
-    if len(msgspec.json.encode(given)) > MAX_HEADERS:
-        raise errors.InvalidInput(f"headers: more than {MAX_HEADERS} bytes; they are for trace context", path="headers")
-    return given
-
-
 def _same_input(
-    definition: SagaClass, caller: Caller, answer: dict[str, Any], request: dict[str, Any], encoded: bytes
-) -> bool:  # fmt: skip
+    caller: Caller, definition: SagaClass, answer: dict[str, Any], request: dict[str, Any], encoded: bytes
+) -> Work[bool]:  # fmt: skip
     if answer["input_hash"] == request["input_hash"]:
         return True
-    stored = caller.fetch(query(PACKAGE, "input_of"), answer["id"])
-    return stored is not None and codec.same_input(stored, encoded, definition.input_type)
+    stored = yield query(PACKAGE, "input_of"), answer["id"]
+    if stored is None:
+        return False
+    return codec.same_input(caller.settings.payloads.open(stored, what="input"), encoded, definition.input_type)
 
 
-def _answer(caller: Caller, sql: str, request: dict[str, Any]) -> Any:
-    text = caller.fetch(sql, msgspec.json.encode(request).decode())
+def _ask(name: str, request: Mapping[str, Any]) -> Work[Any]:
+    now = clock.now()
+    if now is not None:
+        request = {**request, "now": now}
+    text = yield query(PACKAGE, name), msgspec.json.encode(request).decode()
     return None if text is None else msgspec.json.decode(text)
 
 
@@ -189,11 +187,21 @@ class _Found(msgspec.Struct):
     created_at: datetime
     updated_at: datetime
     finished_at: datetime | None
+    deadline: datetime | None
+    paused: bool
+    deadline_epoch: float | None
 
 
 def get(definition: SagaClass, *, key: str | None = None, id: UUID | None = None, using: Any = None) -> SagaRun:
     """One saga as it stands. See `Saga.get`."""
-    return find(definition.saga_name, key=key, id=id, using=using)
+    caller = ports.caller(using, call=f"{definition.__name__}.get")
+    return caller.run(_finding(caller, definition.saga_name, key, id))
+
+
+async def aget(definition: SagaClass, *, key: str | None = None, id: UUID | None = None, using: Any = None) -> SagaRun:
+    """One saga as it stands. See `Saga.aget`."""
+    caller = ports.caller(using, call=f"{definition.__name__}.get", asynchronous=True)
+    return await caller.arun(_finding(caller, definition.saga_name, key, id))
 
 
 def find(name: str | None, *, key: str | None = None, id: UUID | None = None, using: Any = None) -> SagaRun:
@@ -203,8 +211,18 @@ def find(name: str | None, *, key: str | None = None, id: UUID | None = None, us
         SagaNotFound: there is none.
         TypeError: neither or both of key and id were given.
     """
-    caller = ports.caller(using)
-    text = caller.fetch(query(PACKAGE, "get"), msgspec.json.encode(_wanted(name, key, id)).decode())
+    caller = ports.caller(using, call="find")
+    return caller.run(_finding(caller, name, key, id))
+
+
+async def afind(name: str | None, *, key: str | None = None, id: UUID | None = None, using: Any = None) -> SagaRun:
+    """The asynchronous twin of `find`."""
+    caller = ports.caller(using, call="find", asynchronous=True)
+    return await caller.arun(_finding(caller, name, key, id))
+
+
+def _finding(caller: Caller, name: str | None, key: str | None, id: UUID | None) -> Work[SagaRun]:
+    text = yield query(PACKAGE, "get"), msgspec.json.encode(requests.to_find(name, key, id)).decode()
     if text is None:
         raise errors.SagaNotFound(_missing(name, key, id, caller))
     found = msgspec.json.decode(text, type=_Found)
@@ -217,7 +235,16 @@ def cancel(
     definition: SagaClass, *, key: str | None = None, id: UUID | None = None, reason: str, using: Any = None
 ) -> None:
     """Ask for a saga to be undone. See `Saga.cancel`."""
-    request(definition.saga_name, "cancel", key=key, id=id, reason=reason, using=using)
+    caller = ports.caller(using, call=f"{definition.__name__}.cancel")
+    caller.run(_requesting(caller, definition.saga_name, "cancel", key, id, reason, ""))
+
+
+async def acancel(
+    definition: SagaClass, *, key: str | None = None, id: UUID | None = None, reason: str, using: Any = None
+) -> None:
+    """Ask for a saga to be undone. See `Saga.acancel`."""
+    caller = ports.caller(using, call=f"{definition.__name__}.cancel", asynchronous=True)
+    await caller.arun(_requesting(caller, definition.saga_name, "cancel", key, id, reason, ""))
 
 
 def request(
@@ -228,35 +255,59 @@ def request(
     id: UUID | None = None,
     reason: str,
     actor: str = "",
+    step: str = "",
     using: Any = None,
 ) -> SagaRun:
-    """Insert a request (cancel, retry, abort) for a worker to apply; returns the saga as it stood before.
+    """Insert a request for a worker to apply; returns the saga as it stood before.
+
+    Args:
+        name: of the saga class; None: whatever has this id.
+        kind: "cancel", "retry", "abort", "redo", "pause" or "resume".
+        key: business key of the saga, or
+        id: its id.
+        reason: why; stored in the log.
+        actor: who asks; stored in the log.
+        step: the step that a "redo" is about.
+        using: as for `Saga.start()`.
 
     Raises:
+        InvalidInput: there is no such kind, or a redo without a step of the saga.
         SagaNotFound: there is no such saga.
         UnknownSaga: its definition is not known in this process.
     """
-    _text(reason, "reason", MAX_REASON)
-    caller = ports.caller(using)
-    found = find(name, key=key, id=id, using=using)
-    queue = registry.get(found.name, found.version).plan.steps[0].queue
-    payload = {"reason": reason, "actor": actor}
-    wanted = {"id": str(found.id), "kind": kind, "queue": queue, "payload": payload}
-    _answer(caller, query(PACKAGE, "request"), wanted)
-    caller.after_commit(caller.wake)
+    caller = ports.caller(using, call="request")
+    return caller.run(_requesting(caller, name, kind, key, id, reason, actor, step))
+
+
+async def arequest(
+    name: str | None,
+    kind: str,
+    *,
+    key: str | None = None,
+    id: UUID | None = None,
+    reason: str,
+    actor: str = "",
+    step: str = "",
+    using: Any = None,
+) -> SagaRun:
+    """The asynchronous twin of `request`."""
+    caller = ports.caller(using, call="request", asynchronous=True)
+    return await caller.arun(_requesting(caller, name, kind, key, id, reason, actor, step))
+
+
+def _requesting(
+    caller: Caller, name: str | None, kind: str, key: str | None, id: UUID | None, reason: str, actor: str,
+    step: str = "",
+) -> Work[SagaRun]:  # fmt: skip
+    requests.text(reason, "reason", requests.MAX_REASON)
+    found = yield from _finding(caller, name, key, id)
+    plan = registry.get(found.name, found.version).plan
+    requests.check_kind(plan, kind, step)
+    queue = plan.steps[0].queue
+    payload = {"reason": reason, "actor": actor} | ({"step": step} if step else {})
+    yield from _ask("request", {"id": str(found.id), "kind": kind, "queue": queue, "payload": payload})
+    caller.wake_after_commit()
     return found
-
-
-def _wanted(name: str | None, key: str | None, id: UUID | None) -> dict[str, str | None]:
-    if (key is None) == (id is None):
-        raise TypeError("give either key= or id=")
-    if id is not None and not isinstance(id, UUID):
-        raise errors.InvalidInput(f"id={id!r}: a UUID, not {type(id).__name__}", path="id")
-    return {
-        "name": name,
-        "key": None if key is None else _text(key, "key", MAX_KEY),
-        "id": None if id is None else str(id),
-    }
 
 
 def _missing(name: str | None, key: str | None, id: UUID | None, caller: Caller) -> str:

@@ -13,6 +13,7 @@ SagaError
 │   ├── InvalidInput        ... in the input of start()
 │   ├── Unstorable          ... in the result of a step
 │   └── PayloadTooLarge     ... more bytes than the store takes
+├── PayloadLocked           a stored payload cannot be opened here: its codec or key is missing
 ├── NoResult                `self.<step>.result` of a step that has none
 ├── EffectMismatch          an effect is asked for under a key that stands for another request
 ├── LeaseLost               this worker may no longer act for the saga
@@ -99,6 +100,10 @@ class Unstorable(CodecError):
 
 class PayloadTooLarge(CodecError):
     """The value takes more bytes than the store accepts: keep it elsewhere and store a reference to it."""
+
+
+class PayloadLocked(SagaError):
+    """A stored payload cannot be opened in this process: the codec that sealed it, or its key, is missing or wrong."""
 
 
 class NoResult(SagaError):

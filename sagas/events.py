@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from typing import NamedTuple
+from uuid import UUID
 
 import msgspec
 
@@ -27,6 +28,8 @@ class Source(StrEnum):
     BODY = "body"
     DEDUPE = "dedupe"
     RESOLVE = "resolve"
+    SIGNAL = "signal"
+    TIMER = "timer"
 
 
 class Kind(StrEnum):
@@ -38,6 +41,10 @@ class Kind(StrEnum):
     STEP_UNDECIDED = "step_undecided"
     STEP_NOT_DONE = "step_not_done"
     STEP_UNKNOWN = "step_unknown"
+    STEP_CHOSEN = "step_chosen"
+    STEP_SKIPPED = "step_skipped"
+    WAITING = "waiting"
+    SIGNALLED = "signalled"
     UNDO_DONE = "undo_done"
     UNDO_FAILED = "undo_failed"
     UNDO_UNDECIDED = "undo_undecided"
@@ -48,6 +55,9 @@ class Kind(StrEnum):
     REBUILT = "rebuilt"
     CANCEL_REQUESTED = "cancel_requested"
     RETRIED = "retried"
+    REDONE = "redone"
+    PAUSED = "paused"
+    RESUMED = "resumed"
     COMPENSATING = "compensating"
     SETTLING = "settling"
     PARKED = "parked"
@@ -87,7 +97,11 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
     actor: str = ""
     retry_in: float | None = None  # seconds until the next attempt
-    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET  # a step's result, encoded
+    until: float | None = None  # epoch seconds, database clock: when a wait ends; None: only by a signal
+    ref: int | None = None  # seq of the entry that holds the step's result, where that is not this one
+    deadline: float | None = None  # entry 0: epoch seconds, database clock
+    continued: UUID | None = None  # the saga that goes on from here
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET  # a step's result or a signal, encoded
     saga: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET  # entry 0: name, version, key, subject, headers, input
 
 
@@ -117,6 +131,13 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
         return self.deliveries - 1
 
 
+class Continuation(msgspec.Struct, frozen=True):
+    """A saga that takes over from one that ends: what `start()` would send for it."""
+
+    id: UUID
+    request: msgspec.Raw
+
+
 class Start(msgspec.Struct, frozen=True):
     """A caller starts a saga."""
 
@@ -129,6 +150,7 @@ class Succeeded(msgspec.Struct, frozen=True):
     attempt: Attempt
     result: msgspec.Raw
     source: Source = Source.BODY
+    next: Continuation | None = None  # the step ended this saga and asked for one that goes on
 
 
 class Unstorable(msgspec.Struct, frozen=True):
@@ -152,6 +174,7 @@ class Failed(msgspec.Struct, frozen=True):
     attempt: Attempt
     error: ErrorText
     give_up: bool = False  # a `give_up_on` error: no further body
+    began: bool = True  # False: it was the step's condition that raised, so nothing can have happened
 
 
 class NotDone(msgspec.Struct, frozen=True):
@@ -180,6 +203,32 @@ class Withdrawn(msgspec.Struct, frozen=True):
     attempt: Attempt
 
 
+class Waits(msgspec.Struct, frozen=True):
+    """The saga has come to a wait."""
+
+    attempt: Attempt
+    until: float | None  # epoch seconds, database clock; None: until a signal comes
+
+
+class TimedOut(msgspec.Struct, frozen=True):
+    """No signal came in time."""
+
+    attempt: Attempt
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """The condition of the step is true."""
+
+    attempt: Attempt
+
+
+class Skipped(msgspec.Struct, frozen=True):
+    """The condition of the step is false."""
+
+    attempt: Attempt
+    reason: str
+
+
 class Cancel(msgspec.Struct, frozen=True):
     """A caller asks to undo the saga."""
 
@@ -201,6 +250,37 @@ class Abort(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class Redo(msgspec.Struct, frozen=True):
+    """An operator says: forget what is known about this step of a parked saga, and do it under a new key."""
+
+    step: str
+    actor: str = ""
+    reason: str = ""
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """An operator says: begin nothing more of this saga for now."""
+
+    actor: str = ""
+    reason: str = ""
+
+
+class Resume(msgspec.Struct, frozen=True):
+    """An operator says: go on with a paused saga."""
+
+    actor: str = ""
+    reason: str = ""
+
+
+class Signal(msgspec.Struct, frozen=True):
+    """Somebody outside sent what a wait of the saga waits for, or will wait for."""
+
+    step: str
+    value: msgspec.Raw
+    actor: str = ""
+    reason: str = ""
+
+
 class LateAnswer(msgspec.Struct, frozen=True):
     """An attempt brought its answer after the compensation of its step had begun; the dedupe table has it."""
 
@@ -211,13 +291,18 @@ class Rebuild(msgspec.Struct, frozen=True):
     """The saga's rows were lost and are made again from its log: what was under way is in doubt."""
 
 
-Answer = Succeeded | Unstorable | Refused | Failed | NotDone | Undecided | Lost | Withdrawn
-Request = Cancel | RetryNow | Abort | LateAnswer | Rebuild
+Answer = (
+    Succeeded | Unstorable | Refused | Failed | NotDone | Undecided | Lost | Withdrawn
+    | Waits | TimedOut | Chosen | Skipped
+)  # fmt: skip
+Request = Cancel | RetryNow | Abort | Redo | Pause | Resume | Signal | LateAnswer | Rebuild
 Event = Start | Answer | Request
-OPERATIONS: dict[str, type[Request]] = {"cancel": Cancel, "retry": RetryNow, "abort": Abort}  # by outbox kind
+OPERATIONS: dict[str, type[Request]] = {  # by outbox kind
+    "cancel": Cancel, "retry": RetryNow, "abort": Abort, "redo": Redo, "pause": Pause, "resume": Resume,
+}  # fmt: skip
 EVENTS: tuple[type[Event], ...] = (
-    Start, Succeeded, Unstorable, Refused, Failed, NotDone, Undecided, Lost, Withdrawn,
-    Cancel, RetryNow, Abort, LateAnswer, Rebuild,
+    Start, Succeeded, Unstorable, Refused, Failed, NotDone, Undecided, Lost, Withdrawn, Waits, TimedOut, Chosen,
+    Skipped, Cancel, RetryNow, Abort, Redo, Pause, Resume, Signal, LateAnswer, Rebuild,
 )  # fmt: skip
 
 
@@ -237,6 +322,7 @@ class Mark(msgspec.Struct, frozen=True):
 
     step: str
     state: str  # "started" or "closed"
+    generation: int = 0
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -247,3 +333,4 @@ class Decision(msgspec.Struct, frozen=True):
     rows: tuple[Row, ...] = ()  # the saga's work from now on; replaces the row that was acted on
     wake: bool = False  # make the saga's rows that nobody holds due now
     marks: tuple[Mark, ...] = ()
+    next: Continuation | None = None  # a saga to start

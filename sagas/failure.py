@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Collection
 
 from sagas.events import ErrorText
+from sagas.sensitive import scrub
 
 MAX_MESSAGE = 2_000  # characters
 MAX_TRACEBACK = 8_000
 MAX_TYPE = 200
 
 
-def error_text(error: BaseException) -> ErrorText:
+def error_text(error: BaseException, *, hide: Collection[str] = ()) -> ErrorText:
     """What is kept of an exception. Works for any: one whose text holds NUL bytes or lone surrogates, is
-    megabytes long, or cannot be had at all."""
+    megabytes long, or cannot be had at all.
+
+    Args:
+        error: the exception.
+        hide: texts to mask in it.
+    """
     try:
         message = str(error)
     except Exception as problem:
@@ -22,6 +29,8 @@ def error_text(error: BaseException) -> ErrorText:
         trace = "".join(traceback.format_exception(type(error), error, error.__traceback__, limit=-20))
     except Exception:
         trace = ""
+    if hide:
+        message, trace = scrub(message, hide), scrub(trace, hide)
     kind = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
     return ErrorText(clean(kind, MAX_TYPE), clean(message, MAX_MESSAGE), clean(trace, MAX_TRACEBACK, keep_end=True))
 

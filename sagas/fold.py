@@ -73,9 +73,36 @@ def _track_field(data: Facts) -> str:
     return (data.direction or Direction.DO).value
 
 
+def _started(state: State, entry: Entry) -> State:
+    return replace(state, status=Status.RUNNING, deadline=entry.data.deadline)
+
+
 def _step_done(state: State, entry: Entry) -> State:
     track = replace(_counted(state, entry), unknown=False, failures=0, asked=0)
-    return _with_step(state, entry, status=StepStatus.DONE, result=entry.seq, ended=entry.seq, do=track)
+    result, waiting = entry.data.ref, state.steps.get(entry.step or "", UNTOUCHED).signals
+    return _with_step(
+        state, entry, status=StepStatus.DONE, result=entry.seq if result is None else result, ended=entry.seq,
+        do=track, until=None, signals=tuple(seq for seq in waiting if seq != result),
+    )  # fmt: skip
+
+
+def _step_skipped(state: State, entry: Entry) -> State:
+    return _with_step(state, entry, status=StepStatus.SKIPPED, ended=entry.seq, until=None)
+
+
+def _step_chosen(state: State, entry: Entry) -> State:
+    return _with_step(state, entry, chosen=True)
+
+
+def _waiting(state: State, entry: Entry) -> State:
+    return _with_step(state, entry, status=StepStatus.WAITING, until=entry.data.until)
+
+
+def _signalled(state: State, entry: Entry) -> State:
+    if entry.data.ignored:
+        return state
+    waiting = state.steps.get(entry.step or "", UNTOUCHED).signals
+    return _with_step(state, entry, signals=(*waiting, entry.seq))
 
 
 def _step_not_done(state: State, entry: Entry) -> State:
@@ -148,7 +175,25 @@ def _retried(state: State, entry: Entry) -> State:
     track = track_of(state.steps.get(entry.step or "", UNTOUCHED), Direction(name))
     assert state.parked_from is not None
     resumed = replace(state, status=state.parked_from, parked_from=None, error="")
-    return _with_step(resumed, entry, **{name: replace(_new_budget(track), closed=entry.data.closed)})
+    changes: dict[str, Any] = {name: replace(_new_budget(track), closed=entry.data.closed)}
+    if resumed.steps.get(entry.step or "", UNTOUCHED).status is StepStatus.WAITING:
+        changes |= {"status": StepStatus.PENDING, "until": None}  # it waits anew
+    return _with_step(resumed, entry, **changes)
+
+
+def _redone(state: State, entry: Entry) -> State:
+    """The step as if it had never begun, under a new generation of its key; a saga parked there goes on."""
+    if entry.data.ignored:
+        return state
+    step = state.steps.get(entry.step or "", UNTOUCHED)
+    fresh = replace(UNTOUCHED, generation=step.generation + 1, signals=step.signals)
+    assert entry.step is not None
+    steps = {name: each for name, each in state.steps.items() if name != entry.step} | {entry.step: fresh}
+    return replace(state, status=Status.RUNNING, parked_from=None, error="", steps=steps)
+
+
+def _paused(state: State, entry: Entry) -> State:
+    return replace(state, paused=entry.kind is Kind.PAUSED)
 
 
 def _turned(state: State, entry: Entry) -> State:
@@ -164,12 +209,16 @@ def _becomes(status: Status) -> Callable[[State, Entry], State]:
 
 
 EVOLVE: Final[dict[Kind, Callable[[State, Entry], State]]] = {
-    Kind.STARTED: _becomes(Status.RUNNING),
+    Kind.STARTED: _started,
     Kind.STEP_DONE: _step_done,
     Kind.STEP_FAILED: _failed,
     Kind.STEP_UNDECIDED: _undecided,
     Kind.STEP_NOT_DONE: _step_not_done,
     Kind.STEP_UNKNOWN: _step_unknown,
+    Kind.STEP_CHOSEN: _step_chosen,
+    Kind.STEP_SKIPPED: _step_skipped,
+    Kind.WAITING: _waiting,
+    Kind.SIGNALLED: _signalled,
     Kind.UNDO_DONE: _undo_done,
     Kind.UNDO_FAILED: _failed,
     Kind.UNDO_UNDECIDED: _undecided,
@@ -180,6 +229,9 @@ EVOLVE: Final[dict[Kind, Callable[[State, Entry], State]]] = {
     Kind.REBUILT: _rebuilt,
     Kind.CANCEL_REQUESTED: _cancel_requested,
     Kind.RETRIED: _retried,
+    Kind.REDONE: _redone,
+    Kind.PAUSED: _paused,
+    Kind.RESUMED: _paused,
     Kind.COMPENSATING: _turned,
     Kind.SETTLING: _becomes(Status.SETTLING),
     Kind.PARKED: _parked,

@@ -16,6 +16,9 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     subject_type: str | None = None
     subject_id: str | None = None
     headers: dict[str, str] = {}
+    hash: str = ""  # fingerprint of the input where that is not stored as it is
+    definition: str = ""  # fingerprint of the steps it was started with
+    root: str = ""  # of a saga that goes on from another: hash of the input that `start()` was given
 
 
 _reader = msgspec.json.Decoder(Head)

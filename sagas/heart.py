@@ -19,11 +19,12 @@ from dataclasses import dataclass, field
 
 import psycopg
 
+from sagas import clock
 from sagas.settings import Settings
 from sagas.store.rows import Delivery
 from sagas_outbox import claims
 from sagas_outbox.claims import Connection, Held
-from sagas_outbox.link import Link
+from sagas_outbox.link import Link, Links
 
 log = logging.getLogger("sagas.worker")
 
@@ -73,6 +74,7 @@ class Heart:
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         self._beaten_at = time.monotonic()
+        self.also_watch: Callable[[], None] | None = None  # called by the thread that does no I/O; may not wait
 
     def start(self) -> None:
         """Start the threads."""
@@ -109,6 +111,22 @@ class Heart:
         with self._lock:
             job.running, job.since = None, time.monotonic()
 
+    def hand_over(self, job: Job, delivery: Delivery, to: Job | None = None) -> Job:
+        """Move a row that waits no longer from one job to the end of another; None: to one of its own, without waiting.
+
+        Its lease is kept meanwhile.
+        """
+        with self._lock:
+            job.held.remove(delivery.held)
+            if to is None:
+                to = Job()
+                self._jobs.add(to)
+            else:
+                to.since = to.since if to.waiting else time.monotonic()
+                to.waiting.append(delivery)
+            to.held.append(delivery.held)
+        return to
+
     def add(self, job: Job, deliveries: list[Delivery]) -> None:
         """Rows that were just begun, by a begin statement or in the commit that recorded the step before."""
         with self._lock:
@@ -123,6 +141,10 @@ class Heart:
             for each in held:
                 self._held.pop(each, None)
                 self._lost.discard(each)
+
+    def outlived(self, job: Job) -> bool:
+        """Whether the body of a job, if one runs, has outlived its timeout and the grace."""
+        return job.running is not None and time.monotonic() - job.since > job.timeout + self._settings.grace
 
     def close_job(self, job: Job) -> None:
         """The job is over, however it ended; nothing it had is renewed any longer."""
@@ -157,6 +179,8 @@ class Heart:
     def _watch(self) -> None:
         tick = min(self._settings.lease, self._settings.grace) / 10
         while not self._stop.wait(tick):
+            if self.also_watch is not None:
+                self.also_watch()
             self._check_bodies()
             self._check_leases(2 * tick)
 
@@ -175,7 +199,7 @@ class Heart:
         if held:
             with self._link.use() as connection, self._bounded(connection):
                 alive = claims.heartbeat(
-                    connection, held, holder=self._holder, lease=self._settings.lease, now=None
+                    connection, held, holder=self._holder, lease=self._settings.lease, now=clock.now()
                 )  # fmt: skip
             with self._lock:
                 for each in held:
@@ -192,7 +216,7 @@ class Heart:
         now, draining = time.monotonic(), self._draining()
         for job in list(self._jobs):
             if job.waiting and (draining or now - job.since > self._settings.hand_back_after):
-                self._hand_back(job)
+                self.hand_back(job)
 
     def _check_bodies(self) -> None:
         now = time.monotonic()
@@ -201,13 +225,15 @@ class Heart:
             if running is not None and job.timeout and now - job.since > job.timeout + self._settings.grace:
                 self._overrun(job, running)
 
-    def _hand_back(self, job: Job) -> None:
+    def hand_back(self, job: Job, link: Link | Links | None = None) -> None:
+        """Give back what waits; by a link of the calling thread, when that is not the heart's own."""
         with self._lock:
             rows = [delivery.held for delivery in job.waiting]
             job.waiting.clear()
+            job.held = [held for held in job.held if held not in rows]
         try:
-            with self._link.use() as connection, self._bounded(connection):
-                claims.hand_back(connection, rows, now=None)
+            with (link or self._link).use() as connection, self._bounded(connection):
+                claims.hand_back(connection, rows, now=clock.now())
         finally:  # whoever could not be given back is taken over when the lease ends
             self.release(rows)
 

@@ -119,9 +119,9 @@ class LocalRunner:
         held = [delivery.held for delivery in group]
         mine = rows.lock(transaction.connection, held)
         states = rows.load(transaction.connection, held)
-        locked = [delivery for delivery in group if delivery.id in mine and delivery.id in states]
+        locked = [delivery for delivery in group if delivery.id in mine and delivery.held in states]
         for delivery in locked:
-            delivery.state = states[delivery.id]
+            delivery.state = states[delivery.held]
         return locked
 
     def _bodies(
@@ -149,20 +149,14 @@ class LocalRunner:
         except Exception as problem:  # the savepoint could not be released: the body's transaction is broken
             if shared:
                 raise _Alone(str(problem)) from problem
-            outcome = _failed(delivery, problem)
+            assert delivery.attempt is not None
+            outcome = Failed(delivery.attempt, delivery.reader.error_text(problem))
         if shared and isinstance(outcome, Failed):
             if transaction.connection.broken:
                 raise _Alone(f"{delivery.label}: {outcome.error.message}")
             if _is_transient(outcome):
                 raise _Alone(f"{delivery.label}: {outcome.error.message}", contended=delivery)
         return outcome
-
-
-def _failed(delivery: Delivery, problem: Exception) -> Failed:
-    from sagas.failure import error_text
-
-    assert delivery.attempt is not None
-    return Failed(delivery.attempt, error_text(problem))
 
 
 def _is_transient(failed: Failed) -> bool:

@@ -5,14 +5,31 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
+
+from sagas.pydantic_models import is_model
+from sagas.sensitive import MASK
 
 MAX_DEPTH = 100  # levels of nesting; Postgres, msgspec and readers of the log all give up somewhere above
 MAX_BITS = 13_000  # of an int; CPython refuses to read or write decimal numbers of more than 4,300 digits
 
 Problem = tuple[str, str]  # path, reason
+
+_hidden: ContextVar[bool] = ContextVar("hidden", default=False)
+
+
+@contextmanager
+def hidden(sensitive: bool) -> Iterator[None]:
+    """In this block values are masked where a message would show them, if the type has something sensitive."""
+    before = _hidden.set(sensitive)
+    try:
+        yield
+    finally:
+        _hidden.reset(before)
 
 
 def find_problem(value: object, path: str, depth: int = 0) -> Problem | None:
@@ -116,6 +133,8 @@ def _children(value: Any) -> Iterator[tuple[str, object]]:
         yield from ((f".{name}", getattr(value, name, None)) for name in names)
     elif isinstance(value, dict):
         yield from ((f"[{_short(key)}]", child) for key, child in value.items())
+    elif isinstance(value, tuple) and hasattr(value, "_fields"):
+        yield from ((f".{name}", child) for name, child in zip(value._fields, value, strict=True))
     elif isinstance(value, (list, tuple)):
         yield from ((f"[{position}]", child) for position, child in enumerate(value))
     elif isinstance(value, (set, frozenset)):
@@ -130,6 +149,8 @@ def _field_names(value: Any) -> list[str] | None:
         return [part.name for part in dataclasses.fields(value)]
     if hasattr(value, "__struct_fields__"):
         return list(value.__struct_fields__)
+    if is_model(type(value)):
+        return list(type(value).model_fields)
     if hasattr(value, "__attrs_attrs__"):
         return [part.name for part in value.__attrs_attrs__]
     return None
@@ -144,6 +165,8 @@ def _few(keys: Any) -> str:
 
 
 def _short(value: object) -> str:
+    if _hidden.get():
+        return MASK
     try:
         text = repr(value)
     except Exception:  # an int of too many digits, or a class with a faulty __repr__

@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Any
 
 from sagas.errors import DefinitionError
-from sagas.plan import OnUnknown
+from sagas.plan import OnUnknown, WaitPlan
 from sagas.retry import Retry
 
 LONGEST = 30 * 24 * 3600.0  # seconds; longer waits are waits of the saga, not of one step
@@ -52,6 +52,9 @@ class StepOptions:
     on_unknown: OnUnknown
     settle_after: float
     max_deliveries: int
+    retry_said: bool = True  # False: it is the default one
+    when: Callable[[Any], Any] | None = None
+    wait: WaitPlan | None = None
 
 
 def check_options(
@@ -67,6 +70,8 @@ def check_options(
     key_ttl: Duration | None = None,
     on_unknown: OnUnknown = OnUnknown.PARK,
     settle_after: Duration = 60.0,
+    when: Callable[[Any], Any] | None = None,
+    wait: WaitPlan | None = None,
 ) -> StepOptions:
     """Options of a step from the arguments of its decorator.
 
@@ -97,6 +102,9 @@ def check_options(
         on_unknown=on_unknown,
         settle_after=check_seconds(name, "settle_after", settle_after) or 60.0,
         max_deliveries=max_deliveries,
+        retry_said=retry is not None,
+        when=None if when is None else check_plain(when, f"step {name!r}: when="),
+        wait=wait,
     )
 
 
@@ -130,25 +138,44 @@ def check_queue(name: str, value: object) -> str:
     return value
 
 
-def check_body(body: Any, what: str, *parameters: str) -> Callable[..., Any]:
-    """A plain function that takes exactly these positional parameters.
+def check_plain(function: Any, what: str) -> Callable[[Any], Any]:
+    """A plain function of one argument, the saga.
+
+    Args:
+        function: what was given.
+        what: how to call it, for example "sleep(...)".
+
+    Raises:
+        DefinitionError: it is something else.
+    """
+    if not inspect.isfunction(function) or inspect.iscoroutinefunction(function):
+        raise DefinitionError(f"{what}: {function!r} must be a plain function of the saga, such as lambda self: ...")
+    if len(inspect.signature(function).parameters) != 1:
+        raise DefinitionError(f"{what}: must take one argument, the saga, but takes {inspect.signature(function)}")
+    return function
+
+
+def check_body(body: Any, what: str, *parameters: str, external: bool) -> Callable[..., Any]:
+    """A method that takes exactly these positional parameters.
 
     Args:
         body: what was decorated.
         what: how to call it, for example "step 'charge'".
         parameters: names for the message, "self" first.
+        external: whether it touches another system; then it may be `async def`.
 
     Raises:
         DefinitionError: it is something else, or takes something else.
     """
     if not inspect.isfunction(body):
         raise DefinitionError(f"{what}: {body!r} is not a function; decorate a plain method (def ...)")
-    if inspect.iscoroutinefunction(body) or inspect.isasyncgenfunction(body):
+    if inspect.iscoroutinefunction(body) and not external:
         raise DefinitionError(
-            f"{what}: async def is not supported yet; write def and call asyncio.run(...) "
-            f"(in Django: asgiref.sync.async_to_sync) inside it"
+            f"{what}: a local step cannot be async def: it runs in one transaction together with its log entry; write "
+            f"def (self.session is a SQLAlchemy Session, also where the application uses AsyncSession), and move what "
+            f"has to be awaited into an @external_step"
         )
-    if inspect.isgeneratorfunction(body):
+    if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
         raise DefinitionError(f"{what}: it contains yield, so calling it would do nothing; return the result instead")
     taken = inspect.signature(body).parameters.values()
     positional = [each for each in taken if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]

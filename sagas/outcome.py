@@ -6,6 +6,7 @@ after `if charge_id is UNKNOWN: ...; return` the type `str | Unknown` has become
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -26,6 +27,24 @@ class NotDone(Enum):
 
     def __repr__(self) -> str:
         return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """What a step's `when` may return in place of False: the step is skipped, and the log says why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContinueAs:
+    """What the last step may return: this saga is completed, and another of its kind begins with this input.
+
+    The new one has the same key and subject, and the next run number; signals that nobody waited for go over to it.
+    So a saga that goes on for years (a subscription, a poll) keeps a short log.
+    """
+
+    input: object
 
 
 UNKNOWN: Final = Unknown.UNKNOWN

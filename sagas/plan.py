@@ -20,6 +20,22 @@ class OnUnknown(StrEnum):
     COMPENSATE = "compensate"  # the author's word that the undo is safe by idempotency key
 
 
+class OnTimeout(StrEnum):
+    """What becomes of a wait when no signal came in time."""
+
+    PARK = "park"  # a person decides
+    COMPENSATE = "compensate"  # the saga turns back
+    SKIP = "skip"  # the saga goes on without
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WaitPlan:
+    """What a step waits for instead of running a body."""
+
+    signal: bool  # False: for a time only
+    on_timeout: OnTimeout = OnTimeout.PARK
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UndoPlan:
     """The compensation of one step."""
@@ -48,6 +64,8 @@ class StepPlan:
     undo: UndoPlan | None = None  # None: nothing to undo
     settle_after: float = 60.0  # seconds between an undo as unknown and the last look
     max_deliveries: int = 5  # begins without an answer before the step parks
+    wait: WaitPlan | None = None  # None: it has a body
+    has_when: bool = False  # it is skipped where its condition is false
 
 
 @dataclass(frozen=True, kw_only=True)

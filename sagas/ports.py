@@ -6,20 +6,36 @@ a saga is started) and stores (where workers and relays find sagas of one databa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, LiteralString, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import psycopg
 
-from sagas.errors import ConfigurationError
+from sagas.errors import ConfigurationError, StoreNotReady
 from sagas.settings import Settings
 
+T = TypeVar("T")
 Connection = psycopg.Connection[Any]
+
+NOT_MIGRATED = ("42883", "42P01")  # undefined function, undefined table
+READ_ONLY = "25006"
+
+# A call in progress: it yields a statement with one text parameter (written `%s`), is sent the one text value of
+# its answer, and returns what the caller gets. It does no I/O of its own, so that who drives it may await.
+Work: TypeAlias = Generator[tuple[LiteralString, str], str | None, T]
 
 
 class Caller(Protocol):
     """A connection of the application, with whatever transaction is open on it."""
+
+    @property
+    def blocks(self) -> bool:
+        """Whether `run` works: the driver answers without being awaited."""
+
+    @property
+    def awaits(self) -> bool:
+        """Whether `arun` works: the event loop is not held up."""
 
     @property
     def settings(self) -> Settings:
@@ -29,20 +45,46 @@ class Caller(Protocol):
     def name(self) -> str:
         """What to call it in messages."""
 
-    def fetch(self, sql: str, argument: str) -> str | None:
-        """Run a statement with one text parameter (written `%s`) and return its one text value."""
+    def run(self, work: Work[T]) -> T:
+        """Carry out a call."""
+
+    async def arun(self, work: Work[T]) -> T:
+        """Carry out a call without holding up the event loop."""
+
+    # The others are called by the work, so inside of `run` or `arun`.
 
     def in_transaction(self) -> bool:
-        """Whether what is written now is committed or rolled back by the caller."""
+        """Whether what is written now is committed or rolled back by the caller.
 
-    def after_commit(self, hook: Callable[[], None]) -> None:
-        """Call the hook once what is written now is committed; never when it is rolled back."""
+        Raises:
+            NotInTransaction: there is more to say than no.
+        """
 
-    def wake(self) -> None:
-        """Tell relays that there is work, outside any transaction; may do nothing."""
+    def wake_after_commit(self) -> None:
+        """Tell relays that there is work once what is written now is committed, never when it is rolled back.
+
+        Polling is the guarantee: where nobody says when that is, this does nothing.
+        """
 
     def subject(self, subject: object) -> tuple[str, str] | None:
         """Type and id of a business object; None when this integration does not know such objects."""
+
+
+def drive(work: Work[T], fetch: Callable[[LiteralString, str], str | None]) -> T:
+    """Carry out a call with a driver that blocks.
+
+    Args:
+        work: the call.
+        fetch: runs a statement with its text parameter and returns its one text value.
+    """
+    answer: str | None = None
+    while True:
+        try:
+            question = work.send(answer)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+        answer = fetch(*question)
 
 
 class LocalTransaction(Protocol):
@@ -87,10 +129,19 @@ class Store(Protocol):
         """Called after each body, in its thread: a transaction that it left open does not outlive it."""
 
 
+@runtime_checkable
+class AsyncStore(Store, Protocol):
+    """A store whose application has connections of its own in `async def` bodies."""
+
+    async def after_async_bodies(self) -> None:
+        """Called in the event loop before and after such bodies: what `between` and `after_body` do, there."""
+
+
 Adapter = Callable[[Any], Caller | None]
 
 _adapters: list[Adapter] = []
 _stores: dict[str, Callable[[], Store]] = {}
+_owners: dict[str, str] = {}  # which integration registered the store of a name
 
 
 def register_adapter(adapter: Adapter) -> None:
@@ -99,26 +150,99 @@ def register_adapter(adapter: Adapter) -> None:
         _adapters.append(adapter)
 
 
-def caller(using: Any) -> Caller:
+def caller(using: Any, *, call: str, asynchronous: bool = False) -> Caller:
     """The caller behind a `using=` argument.
 
+    Args:
+        using: what the user gave.
+        call: what the user called, such as `PlaceOrder.start`, without the `a` of its twin.
+        asynchronous: whether it was the twin.
+
     Raises:
-        ConfigurationError: no integration knows such an object.
+        ConfigurationError: no integration knows such an object, or it is one for the other twin.
     """
     for adapter in _adapters:
         found = adapter(using)
         if found is not None:
+            _check_twin(found, call, asynchronous)
             return found
     if using is None:
         raise ConfigurationError(
             "no integration is set up: add 'sagas_django' to INSTALLED_APPS, or pass using= a connection"
         )
-    raise ConfigurationError(f"using={using!r}: neither a Django database alias nor a connection that sagas knows")
+    hint = "; import sagas_sqlalchemy first" if type(using).__module__.startswith("sqlalchemy.") else ""
+    raise ConfigurationError(
+        f"using={using!r}: neither a Django database alias nor a session or connection that sagas knows{hint}"
+    )
 
 
-def register_store(name: str, make: Callable[[], Store]) -> None:
-    """Let workers find a store by the name that messages carry."""
-    _stores[name] = make
+def _check_twin(found: Caller, call: str, asynchronous: bool) -> None:
+    owner, dot, verb = call.rpartition(".")
+    twin = f"{owner}{dot}a{verb}"
+    if not asynchronous and not found.blocks:
+        raise ConfigurationError(f"{call}(): {found.name} is asynchronous; write `await {twin}(...)`")
+    if asynchronous and not found.awaits:
+        raise ConfigurationError(
+            f"{twin}(): {found.name} is synchronous and would hold up the event loop; "
+            f"call {call}(...), or pass using= an asynchronous session or connection"
+        )
+
+
+def not_ready(sqlstate: str | None, name: str, remedy: str, problem: Exception) -> StoreNotReady | None:
+    """What an error of the database says about its state; None when it is about something else.
+
+    Args:
+        sqlstate: its five characters.
+        name: what to call the connection.
+        remedy: how our tables get there, such as "run the migrations".
+        problem: the error.
+    """
+    if sqlstate in NOT_MIGRATED:
+        return StoreNotReady(
+            f"{name} lacks the tables of sagas: {remedy} (if they are there, check search_path): {problem}"
+        )
+    if sqlstate == READ_ONLY:
+        return StoreNotReady(f"{name} is read-only (a replica, or after a failover): connect to the primary: {problem}")
+    return None
+
+
+def settings_in_force() -> Settings:
+    """Those of the stores that this process knows; the defaults where there is none, or several that differ.
+
+    Raises:
+        ConfigurationError: they differ, and one of them seals payloads: in doubt none may be written as it is.
+    """
+    found = [make().settings for make in list(_stores.values())]
+    if found and all(each == found[0] for each in found):
+        return found[0]
+    if any(each.payloads.seals for each in found):
+        raise ConfigurationError(
+            f"this process has several stores ({', '.join(sorted(_stores))}) whose settings differ, and one has a "
+            f"payload_codec: pass using= a session or an alias instead of a bare connection, so that the right one "
+            f"holds"
+        )
+    return Settings()
+
+
+def register_store(name: str, make: Callable[[], Store], *, owner: str) -> None:
+    """Let workers find a store by the name that messages carry; the same integration may replace its own.
+
+    Args:
+        name: it.
+        make: gives the store.
+        owner: the integration, by the name of its package.
+
+    Raises:
+        ConfigurationError: another integration has a store of this name.
+    """
+    taken = _owners.get(name, owner)
+    if name in _stores and taken != owner:
+        raise ConfigurationError(
+            f"store {name!r} of {owner}: another integration has a store of this name in this process, {taken}, and "
+            f"messages could not say which one they mean; give one of the two another name (Django: the database "
+            f"alias; SQLAlchemy: name= of Sagas(...)), which all its processes must agree on"
+        )
+    _stores[name], _owners[name] = make, owner
 
 
 def store(name: str) -> Store:
@@ -132,3 +256,9 @@ def store(name: str) -> Store:
     except KeyError:
         known = ", ".join(sorted(_stores)) or "none"
         raise ConfigurationError(f"store {name!r} is not set up in this process; known: {known}") from None
+
+
+def unregister_store(name: str) -> None:
+    """Forget the store of a name, if there is one."""
+    _stores.pop(name, None)
+    _owners.pop(name, None)

@@ -131,9 +131,11 @@ def _write(connection: Connection, saga_id: UUID, head: Head, plan: Plan, state:
 def _saga(saga_id: UUID, head: Head, state: State) -> dict[str, Any]:
     return {
         "id": saga_id, "name": head.name, "version": head.version, "key": head.key, "run": head.run,
-        "status": state.status.value, "seq": state.seq, "input_hash": codec.fingerprint(bytes(head.input)),
+        "status": state.status.value, "seq": state.seq,
+        "input_hash": head.root or head.hash or codec.fingerprint(bytes(head.input)),
         "steps": msgspec.json.encode(state.steps).decode(), "cancel_requested": state.cancel_requested,
         "parked_from": state.parked_from and state.parked_from.value, "error": state.error,
         "subject_type": head.subject_type, "subject_id": head.subject_id,
+        "paused": state.paused, "deadline": state.deadline, "definition": head.definition,
         "headers": msgspec.json.encode(head.headers).decode(), "finished": machine.finished(state),
     }  # fmt: skip

@@ -15,24 +15,29 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import psycopg
+from msgspec import Raw, UnsetType
 from msgspec.structs import replace as replace_struct
 from psycopg.pq import TransactionStatus
 
-from sagas import machine
+from sagas import clock, machine
 from sagas.definition import Saga
-from sagas.events import Attempt, Decision, Direction, Event, Succeeded, Work
+from sagas.events import Attempt, Decision, Direction, Event, Kind, Signal, Succeeded, Unstorable, Work
 from sagas.keys import idempotency_key
+from sagas.payloads import LARGE, request_text
 from sagas.points import Point, reached
 from sagas.store import rows
 from sagas.store.rows import Connection, Delivery, Recording
 from sagas.takeover import NOTHING, Misplaced, has_one_attempt
+from sagas_outbox import claims
 from sagas_outbox.link import Link
 
 log = logging.getLogger("sagas.worker")
 
+BROKEN = (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction)  # another connection may do better
 ROUNDS = 40  # tries to record inside a transaction before it is rolled back
 PAUSE = 0.01  # seconds between tries, growing with each
 LONGEST_PAUSE = 0.25
+ALARMING = frozenset(10 * 2**n for n in range(20))  # attempts after which a step that fails on and on is reported
 
 Happened = tuple[Delivery, Event | Misplaced]
 FindPlan = Callable[[Delivery], type[Saga[Any]]]
@@ -48,6 +53,13 @@ class _Ticket:
     continued: list[Delivery] = field(default_factory=list)
     error: BaseException | None = None
     tries: int = 0
+    then: Callable[[list[Delivery], BaseException | None], None] | None = None  # instead of a thread that waits
+
+    def finish(self) -> None:
+        """Let go whoever waits."""
+        self.done.set()
+        if self.then is not None:
+            self.then(self.continued, self.error)
 
 
 class Recorder:
@@ -59,12 +71,21 @@ class Recorder:
         holder: this worker's name.
         lease: seconds.
         goes_on: whether this worker may continue from one queue with work in another.
+        follows: whether whoever ran a row can go on with such work.
     """
 
     def __init__(
-        self, link: Link, find: FindPlan, *, holder: str, lease: float, goes_on: Callable[[str, str], bool]
+        self,
+        link: Link,
+        find: FindPlan,
+        *,
+        holder: str,
+        lease: float,
+        goes_on: Callable[[str, str], bool],
+        follows: Callable[[Delivery, Work], bool] = lambda delivery, work: True,
     ) -> None:
         self._link, self._find, self.holder, self._lease, self._goes_on = link, find, holder, lease, goes_on
+        self._follows = follows
         self._arrived = threading.Condition()
         self._waiting: list[_Ticket] = []
         self._busy = False
@@ -84,14 +105,31 @@ class Recorder:
             leads, self._busy = not self._busy, True
             self._arrived.notify()
         if leads:
-            self._lead()
+            self.lead()
         ticket.done.wait()
         if ticket.error is not None:
             raise ticket.error
         reached(Point.AFTER_RECORD, labels(happened))
         return ticket.continued
 
-    def _lead(self) -> None:
+    def submit(self, happened: Happened, then: Callable[[list[Delivery], BaseException | None], None]) -> bool:
+        """Have something written without waiting for it.
+
+        Args:
+            happened: what happened.
+            then: told what to go on with, or why it could not be written; called in some thread, and may not wait.
+
+        Returns:
+            Whether the caller has to see to it that some thread calls `lead`.
+        """
+        reached(Point.BEFORE_RECORD, labels([happened]))
+        with self._arrived:
+            self._waiting.append(_Ticket([happened], time.monotonic() + self._lease, then=then))
+            leads, self._busy = not self._busy, True
+            self._arrived.notify()
+        return leads
+
+    def lead(self) -> None:
         """Write for everybody who waits until nobody does."""
         unwritten: list[_Ticket] = []
         while True:
@@ -109,19 +147,19 @@ class Recorder:
                 unwritten = []
                 for ticket in tickets:
                     ticket.error = problem
-                    ticket.done.set()
+                    ticket.finish()
 
     def _serve(self, tickets: list[_Ticket]) -> list[_Ticket]:
         """Write what can be written; whoever has everything goes on, the others are tried again with the next."""
         happened = [each for ticket in tickets for each in ticket.happened]
-        owner = {delivery.id: ticket for ticket in tickets for delivery, _ in ticket.happened}
+        owner = {delivery.held: ticket for ticket in tickets for delivery, _ in ticket.happened}
         session = _Session(self, happened, one_by_one=True, first=not any(ticket.tries for ticket in tickets))
         self._turn(session, max(ticket.deadline for ticket in tickets))
         for delivery in session.continued:
-            owner[delivery.id].continued.append(delivery)
+            owner[delivery.id, delivery.token - 1].continued.append(delivery)
         left: dict[int, list[Happened]] = {}
         for each in session.left:
-            left.setdefault(id(owner[each[0].id]), []).append(each)
+            left.setdefault(id(owner[each[0].held]), []).append(each)
         return [ticket for ticket in tickets if self._is_left(ticket, left.get(id(ticket), []))]
 
     def _is_left(self, ticket: _Ticket, left: list[Happened]) -> bool:
@@ -131,7 +169,7 @@ class Recorder:
             return True
         for delivery, _ in left:
             log.error("%s: what happened could not be recorded; another worker takes over", delivery.label)
-        ticket.done.set()
+        ticket.finish()
         return False
 
     def _turn(self, session: _Session, deadline: float) -> None:
@@ -142,7 +180,7 @@ class Recorder:
                 with self._link.use() as connection:
                     session.turn(connection)
                 return
-            except psycopg.OperationalError as problem:
+            except BROKEN as problem:
                 log.warning("recording failed, trying again: %s", problem)
             if time.monotonic() >= deadline:
                 return
@@ -169,7 +207,9 @@ class Recorder:
         """Decide about one event."""
         plan = self._find(delivery).plan
         if isinstance(event, Misplaced):
-            decision = machine.place(plan, delivery.state)
+            assert delivery.attempt is not None
+            now = delivery.attempt.now + time.monotonic() - delivery.begun_at
+            decision = machine.place(plan, delivery.state, now)
         else:
             decision = machine.decide(plan, delivery.state, event)
         goes_on = bool(
@@ -179,24 +219,33 @@ class Recorder:
             and decision.rows[0].direction is not Direction.SETTLE  # which needs what the dedupe table knows by then
             and not isinstance(event, Misplaced)
             and not has_one_attempt(plan, Work(decision.rows[0].step, decision.rows[0].direction))
+            and _has_loaded(delivery, decision)
             and self._goes_on(delivery.queue, decision.rows[0].queue)
+            and self._follows(delivery, Work(decision.rows[0].step, decision.rows[0].direction))
         )
         return Recording(delivery, decision, machine.finished(decision.state), goes_on)
 
     def write(self, connection: Connection, batch: list[Recording]) -> dict[int, bool]:
-        """One record statement; a batch that a single bad value spoils is written one by one."""
+        """One record statement, and one for each large payload after it; a batch that a single bad value spoils is
+        written one by one."""
+        light = [each for each in batch if not _is_heavy(each)]
+        if 0 < len(light) < len(batch):
+            written = self.write(connection, light)
+            for each in batch:
+                written |= {} if each in light else self.write(connection, [each])
+            return written
         try:
-            return rows.record(connection, batch, holder=self.holder, lease=self._lease, now=None)
-        except psycopg.OperationalError:
+            return rows.record(connection, batch, holder=self.holder, lease=self._lease, now=clock.now())
+        except BROKEN:
             raise
         except psycopg.Error:
             if connection.info.transaction_status != TransactionStatus.IDLE:
                 raise  # the transaction of local steps: all of it is rolled back
-        written: dict[int, bool] = {}
+        written = {}
         for recording in batch:
             try:
-                written |= rows.record(connection, [recording], holder=self.holder, lease=self._lease, now=None)
-            except psycopg.OperationalError:
+                written |= rows.record(connection, [recording], holder=self.holder, lease=self._lease, now=clock.now())
+            except BROKEN:
                 raise
             except psycopg.Error:
                 log.exception("%s cannot be recorded; another worker takes over", recording.delivery.label)
@@ -239,34 +288,45 @@ class _Session:
             if not self.one_by_one:
                 raise
             log.exception("%s: no decision can be made about it; another worker takes over", delivery.label)
-            self.left = [each for each in self.left if each[0].id != delivery.id]
+            self.left = [each for each in self.left if each[0].held != delivery.held]
             return None
 
     def settle(self, written: Mapping[int, bool]) -> None:
         """What was written is done with, and goes on where its row was kept for the next step."""
         self.continued += [_next(r, self.sent_at) for r in self.unsure if written.get(r.delivery.id)]
         for recording in self.unsure:
-            if recording.delivery.id in written and machine.parked(recording.decision.state):
+            if recording.delivery.id in written:
                 _alarm(recording)
+        done = {recording.delivery.held for recording in self.unsure if recording.delivery.id in written}
         self.unsure = []
-        self.left = [each for each in self.left if each[0].id not in written]
+        self.left = [each for each in self.left if each[0].held not in done]
 
     def refresh(self, connection: Connection) -> None:
         """Read the sagas again; a row that is no longer ours keeps its answer in the dedupe table only."""
         states = rows.load(connection, [delivery.held for delivery, _ in self.left])
         kept: list[Happened] = []
         for delivery, event in self.left:
-            if delivery.id in states:
-                delivery.state = states[delivery.id]
-                kept.append((delivery, event))
-            else:
+            if delivery.held not in states:
                 _remember(connection, delivery, event)
+            elif isinstance(event, Signal) and machine.finished(states[delivery.held]):
+                # perhaps another run goes on from there: begun again, the signal finds it
+                claims.hand_back(connection, [delivery.held], now=clock.now())
+            else:
+                delivery.state = states[delivery.held]
+                kept.append((delivery, event))
         self.left = kept
 
 
 def _alarm(recording: Recording) -> None:
     delivery, state = recording.delivery, recording.decision.state
-    if not machine.parked(delivery.state):
+    if delivery.kind == "signal" and not recording.decision.entries:
+        log.warning(
+            "%s: the saga has ended, the signal is dropped: %.200s", delivery.label, request_text(delivery.payload)
+        )
+    for entry in recording.decision.entries:
+        if entry.kind is Kind.STEP_FAILED and entry.attempt in ALARMING:
+            log.error("%s: has failed %d times and is tried again; %s", delivery.label, entry.attempt, entry.data.error)
+    if machine.parked(state) and not machine.parked(delivery.state):
         log.error(
             "%s: parked, a person has to decide: %s; look with `sagas show %s`, then retry, cancel or abort it",
             delivery.label, state.error, delivery.saga_id,
@@ -274,14 +334,18 @@ def _alarm(recording: Recording) -> None:
 
 
 def _remember(connection: Connection, delivery: Delivery, event: Event | Misplaced) -> None:
-    if not isinstance(event, Succeeded) or delivery.attempt is None:
+    if not isinstance(event, Succeeded | Unstorable) or delivery.attempt is None:
         return
     log.warning("%s: the answer came after the lease was lost; kept in the dedupe table", delivery.label)
     attempt = delivery.attempt
     if attempt.direction is Direction.SETTLE:
         return
-    key = idempotency_key(delivery.saga_id, attempt.step, "undo" if attempt.direction is Direction.UNDO else "do")
-    rows.remember(connection, delivery, key, event.result)
+    going_forward = attempt.direction is Direction.DO
+    generation = machine.step_of(delivery.state, attempt.step).generation if going_forward else 0
+    key = idempotency_key(delivery.saga_id, attempt.step, attempt.direction.value, generation)
+    # that another run has to follow cannot be kept: whoever takes over asks again, under the same key
+    result = event.result if isinstance(event, Succeeded) and event.next is None else None
+    rows.remember(connection, delivery, key, result)
 
 
 def _next(done: Recording, sent_at: float) -> Delivery:
@@ -292,6 +356,7 @@ def _next(done: Recording, sent_at: float) -> Delivery:
     now = delivery.attempt.now + sent_at - delivery.begun_at
     return replace(
         delivery, token=delivery.token + 1, queue=row.queue, state=decision.state, memory=NOTHING, late=None,
+        progress=None,
         attempt=replace_struct(
             delivery.attempt, step=row.step, direction=row.direction, deliveries=1, now=now,
             first_begun_at=row.first_begun_at or now,
@@ -300,13 +365,32 @@ def _next(done: Recording, sent_at: float) -> Delivery:
     )  # fmt: skip
 
 
-def _history(delivery: Delivery, decision: Decision) -> dict[int, bytes]:
+def _has_loaded(delivery: Delivery, decision: Decision) -> bool:
+    """Whether all that bodies may read is here. A signal that another row recorded meanwhile, and perhaps took the saga
+    past its wait with, is not in what begin has loaded: begin again, and load it."""
+    known = delivery.history.keys() | {entry.seq for entry in decision.entries}
+    return all(step.result is None or step.result in known for step in decision.state.steps.values())
+
+
+def _history(delivery: Delivery, decision: Decision) -> dict[int, bytes | None]:
+    """What was known, and what was recorded now; what is large is loaded again by whoever asks for it."""
     return delivery.history | {
-        entry.seq: rows.facts_bytes(entry) for entry in decision.entries if rows.is_result(entry)
+        entry.seq: None if weight(entry.data.result) > LARGE else rows.facts_bytes(entry)
+        for entry in decision.entries
+        if rows.is_result(entry)
     }  # fmt: skip
 
 
-def labels(happened: Sequence[Happened]) -> str:
+def weight(result: Raw | UnsetType) -> int:
+    """Bytes of a stored result."""
+    return len(memoryview(result)) if isinstance(result, Raw) else 0
+
+
+def _is_heavy(recording: Recording) -> bool:
+    return any(weight(entry.data.result) > LARGE for entry in recording.decision.entries)
+
+
+def labels(happened: Sequence[tuple[Delivery, object]]) -> str:
     """How a named point calls what happened."""
     return ",".join(_label(delivery.attempt) for delivery, _ in happened[:20])
 

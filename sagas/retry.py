@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+FOREVER = 2**31 - 1  # attempts
 LARGEST_EXPONENT = 64  # 2**64 seconds is past any cap
 
 

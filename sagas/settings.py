@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from sagas.errors import ConfigurationError
+from sagas.payloads import Payloads
 
 LONGEST = 30 * 24 * 3600.0
 
@@ -31,14 +32,17 @@ class Settings:
     message_rows: int = 100  # most rows in one message
     message_work: float = 0.05  # work that one message should carry
     hand_back_after: float = 1.0  # a body that takes longer makes its neighbours go elsewhere
+    async_concurrency: int = 200  # most `async def` bodies at the same time in one process
     local_group: int = 50  # most local steps in one transaction
     flush: float = 0.02  # longest that a result waits for others to be recorded with it
     unknown_delay: float = 10.0  # until a saga of an unknown name or version is looked at again
     max_payload: int = 1024 * 1024  # bytes of an input or a result
     wake: bool = True  # tell relays about new work right after commit
     prepared: bool = True  # prepared statements; off behind a pooler in transaction mode
+    payload_codec: Any = None  # who seals payloads (`sagas.payloads.PayloadCodec`), several, or "module.attribute"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "payload_codec", Payloads.of(self.payload_codec))
         for field in fields(self):
             _check_value(field.name, getattr(self, field.name), field.default)
         if self.heartbeat > self.lease / 3 * 1.000001:  # a third of it may not be a third of it in binary
@@ -51,6 +55,12 @@ class Settings:
                 f"publish_window={self.publish_window} is shorter than the work of two messages "
                 f"(message_work={self.message_work}): every message would be published twice"
             )
+
+    @property
+    def payloads(self) -> Payloads:
+        """How payloads are written and read."""
+        found: Payloads = self.payload_codec
+        return found
 
     @classmethod
     def of(cls, given: Mapping[str, Any], *, where: str) -> Settings:
@@ -73,6 +83,8 @@ class Settings:
 
 
 def _check_value(name: str, value: Any, default: Any) -> None:
+    if default is None:
+        return  # a codec, which checks itself
     if isinstance(default, bool):
         if not isinstance(value, bool):
             raise ConfigurationError(f"{name}={value!r}: True or False")

@@ -11,10 +11,12 @@ class StepStatus(StrEnum):
     """Where a step stands."""
 
     PENDING = "pending"
+    WAITING = "waiting"  # for a signal or a time
     DONE = "done"
     NOT_DONE = "not_done"  # did not happen and will not be tried again
     UNKNOWN = "unknown"  # given up without knowing
     UNDONE = "undone"
+    SKIPPED = "skipped"  # its condition was false, or no signal came in time
 
 
 class Status(StrEnum):
@@ -53,6 +55,10 @@ class StepState(msgspec.Struct, frozen=True, omit_defaults=True):
     unsettled: bool = False  # undone without knowing whether it had happened
     again: bool = False  # a late answer came while it was being looked at: look once more
     opened: int = 0  # seq of the late answer that made it so; 0: it was so when it was given up
+    until: float | None = None  # epoch seconds at which its wait ends; None: never, or it does not wait
+    signals: tuple[int, ...] = ()  # seqs of signals that arrived and were not taken yet, in order
+    chosen: bool = False  # its condition was looked at, and was true
+    generation: int = 0  # of its idempotency key; an operator's redo begins a new one
     do: Track = Track()
     undo: Track = Track()
     settle: Track = Track()
@@ -67,3 +73,5 @@ class State(msgspec.Struct, frozen=True):
     cancel_requested: bool = False
     parked_from: Status | None = None
     error: str = ""  # why it parked or turned back
+    deadline: float | None = None  # epoch seconds at which it turns back, if it still can
+    paused: bool = False  # nothing of it begins until it is resumed

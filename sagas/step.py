@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound="Saga[Any]")
 R = TypeVar("R")
+
+Awaited = Coroutine[Any, Any, R]  # what an `async def` that returns R gives
 
 BELONGS_TO = "__sagas_step__"  # attribute of resolve functions: the step they answer for
 
@@ -54,7 +57,7 @@ class Undo(Generic[S, R]):
     def __init__(
         self,
         step: Step[S, R],
-        body: Callable[[S, R], None],
+        body: Callable[[S, R], Awaited[None] | None],
         *,
         retry: Retry | None,
         timeout: Duration | None,
@@ -63,16 +66,24 @@ class Undo(Generic[S, R]):
     ) -> None:
         what = f"the compensation of step {step.label!r}"
         self.step = step
-        self.body = check_body(body, what, "self", "result")
         self.external = step.options.external if external is None else external
+        self.body = check_body(body, what, "self", "result", external=self.external is True)
+        self.awaited = inspect.iscoroutinefunction(body)
+        self.asks_awaited = False
         self.retry = check_retry(step.label, retry)
         self.timeout = step.options.timeout if timeout is None else check_seconds(step.label, "timeout", timeout)
         self.queue = step.options.queue if queue is None else check_queue(step.label, queue)
-        self.resolver: Callable[[S, R], NotDone | None] | None = None
+        self.resolver: Callable[[S, R], Awaited[NotDone | None] | NotDone | None] | None = None
         if not isinstance(self.external, bool):
             raise DefinitionError(f"{what}: external={external!r} must be True or False")
 
-    def resolve(self, body: Callable[[S, R], NotDone | None], /) -> Callable[[S, R], NotDone | None]:
+    @overload
+    def resolve(self, body: Callable[[S, R], NotDone | None], /) -> Callable[[S, R], NotDone | None]: ...
+    @overload
+    def resolve(
+        self, body: Callable[[S, R], Awaited[NotDone | None]], /
+    ) -> Callable[[S, R], Awaited[NotDone | None]]: ...
+    def resolve(self, body: Any, /) -> Any:
         """Declare how to find out whether the compensation happened: return None (yes) or NOT_DONE, or raise Undecided.
 
         Raises:
@@ -87,7 +98,8 @@ class Undo(Generic[S, R]):
         if self.resolver is not None:
             raise DefinitionError(f"{what}: there is one already; keep one of them")
         self.step.check_open(what)
-        self.resolver = check_body(body, what, "self", "result")
+        self.resolver = check_body(body, what, "self", "result", external=True)
+        self.asks_awaited = inspect.iscoroutinefunction(body)
         setattr(body, BELONGS_TO, self.step)
         return body
 
@@ -95,12 +107,14 @@ class Undo(Generic[S, R]):
 class Step(Generic[S, R]):
     """A declared step. On the class the definition itself, inside a body this saga's run of it (`StepRun`)."""
 
-    def __init__(self, body: Callable[[S], R], options: StepOptions) -> None:
+    def __init__(self, body: Callable[[S], Awaited[R] | R], options: StepOptions) -> None:
         self.label: str = getattr(body, "__name__", repr(body))
-        self.body = check_body(body, f"step {self.label!r}", "self")
+        self.body = check_body(body, f"step {self.label!r}", "self", external=options.external)
+        self.awaited = inspect.iscoroutinefunction(body)  # also while a test has put something else in its place
+        self.asks_awaited = False  # the same of its resolver
         self.options = options
         self.undo: Undo[S, R] | None = None
-        self.resolver: Callable[[S], R | NotDone] | None = None
+        self.resolver: Callable[[S], Awaited[R | NotDone] | R | NotDone] | None = None
         self.names: list[str] = []  # what class bodies bound it to; more than one is an error there
         self.owner: type[Saga[Any]] | None = None
         self.compiled: tuple[StepPlan, Any] | None = None  # plan and result type, once its annotations are known
@@ -158,7 +172,7 @@ class Step(Generic[S, R]):
             raise DefinitionError(f"{what}: {self.owner.__qualname__} exists already; write it into the class body")
 
     @overload
-    def compensate(self, body: Callable[[S, R], None], /) -> Undo[S, R]: ...
+    def compensate(self, body: Callable[[S, R], Awaited[None] | None], /) -> Undo[S, R]: ...
     @overload
     def compensate(
         self,
@@ -167,16 +181,16 @@ class Step(Generic[S, R]):
         timeout: Duration | None = None,
         queue: str | None = None,
         external: bool | None = None,
-    ) -> Callable[[Callable[[S, R], None]], Undo[S, R]]: ...
+    ) -> Callable[[Callable[[S, R], Awaited[None] | None]], Undo[S, R]]: ...
     def compensate(
         self,
-        body: Callable[[S, R], None] | None = None,
+        body: Callable[[S, R], Awaited[None] | None] | None = None,
         *,
         retry: Retry | None = None,
         timeout: Duration | None = None,
         queue: str | None = None,
         external: bool | None = None,
-    ) -> Undo[S, R] | Callable[[Callable[[S, R], None]], Undo[S, R]]:
+    ) -> Undo[S, R] | Callable[[Callable[[S, R], Awaited[None] | None]], Undo[S, R]]:
         """Declare the semantic undo of this step (Garcia-Molina & Salem, "Sagas", 1987), bare or with arguments.
 
         It is given the step's stored result. Annotate that parameter `R | Unknown` to be called
@@ -192,7 +206,7 @@ class Step(Generic[S, R]):
             DefinitionError: the step has one already, or the function does not fit.
         """
 
-        def declare(function: Callable[[S, R], None]) -> Undo[S, R]:
+        def declare(function: Callable[[S, R], Awaited[None] | None]) -> Undo[S, R]:
             what = f"the compensation of step {self.label!r}"
             if self.undo is not None:
                 raise DefinitionError(f"{what}: there is one already; keep one of them")
@@ -202,7 +216,11 @@ class Step(Generic[S, R]):
 
         return declare if body is None else declare(body)
 
-    def resolve(self, body: Callable[[S], R | NotDone], /) -> Callable[[S], R | NotDone]:
+    @overload
+    def resolve(self, body: Callable[[S], R | NotDone], /) -> Callable[[S], R | NotDone]: ...
+    @overload
+    def resolve(self, body: Callable[[S], Awaited[R | NotDone]], /) -> Callable[[S], Awaited[R | NotDone]]: ...
+    def resolve(self, body: Any, /) -> Any:
         """Declare how to find out what became of an attempt: return its result or NOT_DONE, or raise Undecided.
 
         Raises:
@@ -216,6 +234,7 @@ class Step(Generic[S, R]):
         if self.resolver is not None:
             raise DefinitionError(f"{what}: there is one already; keep one of them")
         self.check_open(what)
-        self.resolver = check_body(body, what, "self")
+        self.resolver = check_body(body, what, "self", external=True)
+        self.asks_awaited = inspect.iscoroutinefunction(body)
         setattr(body, BELONGS_TO, self)
         return body

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 from msgspec import inspect as types
 
 from sagas.errors import DefinitionError
+from sagas.pydantic_models import fields_of, is_model, problem_of
+from sagas.sensitive import info_of, marks
 
 SCALARS = (
     types.NoneType,
@@ -54,7 +56,9 @@ class Facts:
     datetimes: bool = False
     decimals: bool = False
     sets: bool = False
+    other_keys: bool = False  # dicts with keys that are no text
     recursive: bool = False  # may nest without end
+    sensitive: bool = False  # some of it must not be shown
     seen: set[int] = field(default_factory=set)  # ids of the object types walked so far
 
 
@@ -86,23 +90,30 @@ def facts_of(declared: Any) -> Facts:
         NameError: it names a type that does not exist (yet).
     """
     facts = Facts()
-    try:
-        info = types.type_info(declared)
-    except (TypeError, ValueError) as problem:
-        raise DefinitionError(str(problem)) from problem
+    info = _info(declared)
     _walk(info, "", facts, ())
     return facts
+
+
+def _info(declared: Any) -> types.Type:
+    try:
+        return info_of(declared)
+    except (TypeError, ValueError) as problem:
+        hint = "; give each its own field, or use tagged msgspec.Struct classes" if "union" in str(problem) else ""
+        raise DefinitionError(f"{problem}{hint}") from problem
 
 
 def _walk(info: types.Type, path: str, facts: Facts, above: tuple[int, ...]) -> None:
     match info:
         case types.Metadata():
+            facts.sensitive |= marks(info)
             _walk(info.type, path, facts, above)
         case types.UnionType():
             _union(info, path, facts, above)
         case types.DictType():
             if not isinstance(info.key_type, KEYS):
                 raise _refused(path, "its dict keys", "use str or int keys, or a list of pairs")
+            facts.other_keys |= not isinstance(info.key_type, types.StrType)
             _walk(info.key_type, path, facts, above)
             _walk(info.value_type, f"{path}[...]", facts, above)
         case types.TupleType():
@@ -110,6 +121,8 @@ def _walk(info: types.Type, path: str, facts: Facts, above: tuple[int, ...]) -> 
                 _walk(item, f"{path}[{position}]", facts, above)
         case _ if isinstance(info, OBJECTS):
             _object(info, path, facts, above)
+        case types.CustomType() if is_model(info.cls):
+            _model(info, path, facts, above)
         case _ if isinstance(info, SEQUENCES):
             _walk(info.item_type, f"{path}[...]", facts, above)
         case _ if isinstance(info, SETS):
@@ -144,12 +157,27 @@ def _object(info: Any, path: str, facts: Facts, above: tuple[int, ...]) -> None:
     facts.seen.add(id(info))
 
 
+def _model(info: types.CustomType, path: str, facts: Facts, above: tuple[int, ...]) -> None:
+    key = id(info.cls)  # msgspec makes a new description of such a class each time
+    if problem := problem_of(info.cls):
+        raise _refused(path, f"pydantic model {type_label(info.cls)}", problem)
+    if key in above:
+        facts.recursive = True
+        return
+    for name, declared in fields_of(info.cls).items():
+        _walk(_info(declared), f"{path}.{name}" if path else name, facts, (*above, key))
+
+
 def _unknown(info: types.Type, path: str) -> DefinitionError:
     if isinstance(info, types.AnyType):
         return _refused(path, "Any", "name the exact type, for example list[str] instead of list")
+    if isinstance(info, types.CustomType) and info.cls.__module__.startswith("pydantic"):
+        return _refused(path, type_label(info.cls), "use the plain type; `Annotated[str, Sensitive]` hides a value")
     if isinstance(info, types.CustomType):
         return _refused(
-            path, type_label(info.cls), "use a dataclass, msgspec.Struct, TypedDict or NamedTuple, or store its id"
+            path,
+            type_label(info.cls),
+            "use a dataclass, msgspec.Struct, pydantic model, TypedDict or NamedTuple, or store its id",
         )
     kind = type(info).__name__.removesuffix("Type")
     return _refused(path, kind, "use bytes")
@@ -162,6 +190,8 @@ def _refused(path: str, what: str, use: str) -> DefinitionError:
 
 def type_label(declared: Any) -> str:
     """A type as a reader would write it, without module names: the same in every process."""
+    if get_origin(declared) is Annotated:  # what is said beside a type, such as Sensitive, makes it no other type
+        declared = get_args(declared)[0]
     arguments = get_args(declared)
     if not arguments:
         if declared is type(None):

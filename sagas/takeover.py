@@ -12,9 +12,10 @@ from typing import Final, NamedTuple
 
 from msgspec import Raw
 
-from sagas.events import Attempt, Direction, Lost, NotDone, Source, Succeeded, Withdrawn, Work
-from sagas.machine import ever_unknown, frontier, may_begin, may_leave_unknown, step_of, stopping, undo_of
-from sagas.plan import Plan
+from sagas.events import Attempt, Direction, Lost, NotDone, Source, Succeeded, TimedOut, Withdrawn, Work
+from sagas.machine import look
+from sagas.machine.look import ever_unknown, frontier, may_begin, may_leave_unknown, step_of, undo_of
+from sagas.plan import Plan, StepPlan
 from sagas.retry import Retry
 from sagas.states import State, StepState, StepStatus, Track
 
@@ -37,11 +38,19 @@ class Run(NamedTuple):
     generation: int = 0
 
 
+class Choose(NamedTuple):
+    """Look at the step's condition; nothing of the step may begin before what came of it is recorded."""
+
+
+class Wait(NamedTuple):
+    """The saga has come to this wait: find out until when."""
+
+
 class Misplaced(NamedTuple):
     """The row does not stand for the work that is next: put it where it belongs."""
 
 
-Action = Run | Ask | Misplaced | Succeeded | NotDone | Lost | Withdrawn
+Action = Run | Ask | Choose | Wait | Misplaced | Succeeded | NotDone | Lost | Withdrawn | TimedOut
 
 
 class Memory(NamedTuple):
@@ -52,6 +61,7 @@ class Memory(NamedTuple):
 
 
 NOTHING: Final = Memory()
+NULL: Final = Raw(b"null")
 
 
 def assess(
@@ -72,25 +82,44 @@ def assess(
 
 
 def _assess_do(plan: Plan, state: State, a: Attempt, memory: Memory, not_done: bool) -> Action:
-    planned, track = plan.by_name[a.step], step_of(state, a.step).do
+    planned, step = plan.by_name[a.step], step_of(state, a.step)
+    track = step.do
     crashed = a.lost >= planned.max_deliveries
+    stop = look.stopping(plan, state, a.step, a.now)
+    if planned.wait is not None or look.undecided_condition(planned, step):
+        return _assess_before_body(planned, step, a, stop=stop)
     if memory.response is not None:
         return Succeeded(a, memory.response, Source.DEDUPE)
     if memory.closed:
         return Lost(a, crashed=True)
     if not ever_unknown(planned.external, track, a):
-        if stopping(plan, state, a.step):
+        if stop:
             return Withdrawn(a)
-        return Lost(a, crashed=True) if crashed else Run()
+        return Lost(a, crashed=True) if crashed else Run(generation=step.generation)
     if crashed:
         return Lost(a, crashed=True)
-    turning = stopping(plan, state, a.step) and not planned.pivot  # a pivot in doubt has to go on
+    turning = stop and not planned.pivot  # a pivot in doubt has to go on
     again = may_begin(planned, planned.retry.max_attempts, track, a)
     if not_done:
-        return Run() if again and not turning else NotDone(a)
+        return Run(generation=step.generation) if again and not turning else NotDone(a)
     if planned.has_resolve and _may_ask(planned.retry, track, a):
         return Ask()
-    return Run() if again and not (turning and may_leave_unknown(planned)) else Lost(a)
+    return Run(generation=step.generation) if again and not (turning and may_leave_unknown(planned)) else Lost(a)
+
+
+def _assess_before_body(planned: StepPlan, step: StepState, a: Attempt, *, stop: bool) -> Action:
+    """A wait, or a condition that nobody has looked at: nothing can have happened yet, however many workers died."""
+    if stop:
+        return Withdrawn(a)
+    if a.lost >= planned.max_deliveries:
+        return Lost(a, crashed=True)
+    if planned.wait is None:
+        return Choose()
+    if step.status is not StepStatus.WAITING:
+        return Wait()
+    if step.until is None or a.now < step.until:
+        return Misplaced()  # woken early
+    return TimedOut(a) if planned.wait.signal else Succeeded(a, NULL, Source.TIMER)
 
 
 def _assess_undo(plan: Plan, state: State, a: Attempt, memory: Memory, not_done: bool) -> Action:

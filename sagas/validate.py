@@ -7,24 +7,40 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from typing import Any
 
-from sagas.plan import OnUnknown
+from sagas.plan import OnTimeout, OnUnknown
 from sagas.step import BELONGS_TO, Step, Undo
 
 STEP_NAME = re.compile(r"[a-z_][a-z0-9_]{0,63}")
 SAGA_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,100}")
+LONGEST_DEADLINE = timedelta(days=3650)
 LARGEST_VERSION = 2**31 - 1  # an integer column
 
 # what `self` has inside a body, now or in a later release
 RUN_NAMES = frozenset(
-    {"input", "id", "key", "idempotency_key", "attempt", "headers", "session", "heartbeat", "effect", "send"}
+    {
+        "input",
+        "id",
+        "key",
+        "idempotency_key",
+        "attempt",
+        "headers",
+        "session",
+        "heartbeat",
+        "effect",
+        "send",
+        "aheartbeat",
+        "aeffect",
+    }
+    | {"progress"}
 )
 # what the class has
 CLASS_NAMES = frozenset(
-    {"start", "get", "cancel", "astart", "aget", "acancel", "asend"}
+    {"deadline", "start", "get", "cancel", "astart", "aget", "acancel", "asend"}
     | {"plan", "steps", "saga_name", "saga_version", "input_type", "fingerprint"}
-    | {"_run", "_scope", "_complete", "_compile", "_for_run"}
+    | {"_run", "_scope", "_fingerprint", "_complete", "_compile", "_for_run"}
 )
 
 AnyStep = Step[Any, Any]
@@ -36,6 +52,12 @@ def check_identity(name: object, version: object) -> Iterator[str]:
         yield f"name={name!r} must be 1 to 100 letters, digits, '_', '.' or '-', for example 'shop.place_order'"
     if isinstance(version, bool) or not isinstance(version, int) or not 1 <= version <= LARGEST_VERSION:
         yield f"version={version!r} must be a whole number from 1; begin with version=1"
+
+
+def check_deadline(deadline: object) -> Iterator[str]:
+    """Problems of the `deadline=` of a class."""
+    if deadline is not None and not (isinstance(deadline, timedelta) and timedelta(0) < deadline <= LONGEST_DEADLINE):
+        yield f"deadline={deadline!r} must be a timedelta above 0 and up to ten years"
 
 
 def collect_steps(cls: type) -> dict[str, AnyStep]:
@@ -100,5 +122,8 @@ def _final(name: str, each: AnyStep, pivot: str) -> Iterator[str]:
     where = "is the pivot" if name == pivot else f"comes after the pivot {pivot!r}"
     if each.undo is not None:
         yield f"step {name!r} {where} and is never undone; remove its compensation or move pivot=True further down"
+    wait = each.options.wait
+    if wait is not None and wait.signal and wait.on_timeout is OnTimeout.COMPENSATE:
+        yield f"wait {name!r} {where}, from where there is no way back; use on_timeout=PARK or SKIP"
     if each.options.on_unknown is OnUnknown.COMPENSATE:
         yield f"step {name!r} {where} and is never undone; remove on_unknown=COMPENSATE"

@@ -3,39 +3,55 @@
 begin      take the rows over and load their sagas, one statement for all
 requests   cancel and the like are decided at once
 local      groups share a transaction with their log entries
-external   one body after the other; results are recorded together
+external   one body after the other; results are recorded together. Those that are `async def` run elsewhere
 go on      what was recorded and continues in a queue of ours is already begun: the next wave
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from uuid import uuid4
+from collections.abc import Callable, Sequence
+from functools import partial
+from uuid import UUID, uuid4
 
 import msgspec
+from msgspec import UNSET
 
-from sagas.body import SagaClass, perform, step_named
-from sagas.errors import UnknownSaga
-from sagas.events import Abort, Answer, Cancel, Direction, Event, LateAnswer, RetryNow
-from sagas.failure import clean
+from sagas import clock, machine
+from sagas.aio import Concurrent, awaited_work
+from sagas.body import step_named
+from sagas.events import (
+    Abort,
+    Answer,
+    Cancel,
+    Direction,
+    Event,
+    LateAnswer,
+    Pause,
+    Redo,
+    Resume,
+    RetryNow,
+    Signal,
+    Succeeded,
+    Work,
+)
+from sagas.guard import Apart as ApartFromLoop
 from sagas.guard import Guard
 from sagas.heart import Heart, Job
 from sagas.local import Apart, LocalRunner
 from sagas.pace import Pace
-from sagas.plan import Plan
+from sagas.payloads import LARGE
+from sagas.perform import aperform, perform, to_await
 from sagas.points import Point, reached
-from sagas.ports import Store
-from sagas.recorder import Happened, Recorder
-from sagas.registry import registry
-from sagas.store import rows
-from sagas.store.rows import Connection, Damaged, Delivery
+from sagas.ports import AsyncStore, Store
+from sagas.reception import definition_of, receive
+from sagas.recorder import Happened, Recorder, weight
+from sagas.store import large, rows
+from sagas.store.rows import Connection, Damaged, Delivery, Kept
 from sagas.takeover import Misplaced
-from sagas_outbox import claims
 from sagas_outbox.claims import Held
-from sagas_outbox.link import Link
+from sagas_outbox.link import Link, Links
 
 log = logging.getLogger("sagas.worker")
 
@@ -46,16 +62,19 @@ class Payload(msgspec.Struct):
     actor: str = ""
     reason: str = ""
     step: str = ""
+    value: msgspec.Raw = msgspec.Raw(b"null")  # of a signal
 
 
 REQUESTS: dict[str, Callable[[Payload], Event]] = {
     "cancel": lambda given: Cancel(given.actor, given.reason),
     "retry": lambda given: RetryNow(given.actor, given.reason),
     "abort": lambda given: Abort(given.actor, given.reason),
+    "redo": lambda given: Redo(given.step, given.actor, given.reason),
+    "pause": lambda given: Pause(given.actor, given.reason),
+    "resume": lambda given: Resume(given.actor, given.reason),
+    "signal": lambda given: Signal(given.step, given.value, given.actor, given.reason),
     "late_answer": lambda given: LateAnswer(given.step),
 }
-REQUEST_DELAY = 0.5  # seconds that work waits for a request of its saga, if that does not wake it
-DAMAGED_DELAY = 60.0  # seconds until an unreadable row is looked at again
 
 
 class Worker:
@@ -68,6 +87,8 @@ class Worker:
         goes_on: whether it may continue from work in one queue with work in another.
         draining: whether it is to begin nothing more; then rows that wait are given back.
         pace: measurements shared with whoever sizes batches.
+        stir: told when an `async def` body and its recording are over.
+        concurrent: whether such bodies run at the same time on an event loop; else one by one in the thread of `run`.
     """
 
     def __init__(
@@ -79,6 +100,8 @@ class Worker:
         goes_on: Callable[[str, str], bool],
         draining: Callable[[], bool],
         pace: Pace | None = None,
+        stir: Callable[[], None] = lambda: None,
+        concurrent: bool = True,
     ) -> None:
         self.store, self.settings = store, store.settings
         self.holder = f"worker:{uuid4().hex}"
@@ -88,33 +111,46 @@ class Worker:
             ends_overruns=ends_overruns, draining=draining,
         )  # fmt: skip
         self._link = Link(store.connect)
-        self._guards = threading.local()
-        self._guard_links: list[Link] = []
+        self._guard_links = Links(store.connect)
         self._apart = Apart()
         self._recorder = Recorder(
-            self._link, definition_of, holder=self.holder, lease=self.settings.lease, goes_on=goes_on
+            self._link, definition_of, holder=self.holder, lease=self.settings.lease, goes_on=goes_on,
+            follows=_follows if concurrent else lambda *_: True,
         )  # fmt: skip
+        self.concurrent = Concurrent(
+            self.heart, self._recorder, links=self._guard_links, limit=self.settings.async_concurrency,
+            perform=self._aperform, is_draining=draining, stir=stir,
+            tidy=store.after_async_bodies if isinstance(store, AsyncStore) else None,
+        ) if concurrent else None  # fmt: skip
 
     def start(self) -> None:
         """Start keeping leases. Call it after the fork."""
         self.heart.start()
 
     def stop(self) -> None:
-        """Stop keeping leases and close connections; whatever is still held is taken over by others."""
+        """Let `async def` bodies end, stop keeping leases and close connections; whatever is still held is taken over
+        by others."""
+        if self.concurrent is not None:
+            self.concurrent.stop()
         self.heart.stop()
-        for link in (self._link, *self._guard_links):
+        for link in (self._link, self._guard_links):
             link.close()
 
     def begin(self, connection: Connection, held: Sequence[Held], *, published: bool) -> list[Delivery]:
         """Take rows over. Rows this process cannot read or does not know are put off and reported."""
         begun = rows.begin(
-            connection, held, holder=self.holder, lease=self.settings.lease, published=published, now=None
+            connection, held, holder=self.holder, lease=self.settings.lease, published=published, now=clock.now()
         )  # fmt: skip
         if begun:
             reached(Point.AFTER_BEGIN, ",".join(_label(each) for each in begun[:20]))
-        good = [each for each in begun if isinstance(each, Delivery)]
-        self._put_off(connection, [each for each in begun if isinstance(each, Damaged)])
-        return self._requests_first(connection, self._known(connection, good))
+        good = receive(connection, begun, self.settings, REQUESTS)
+        for each in good:
+            each.reader.fetch = partial(self._fetch, each.saga_id)
+        return sorted(good, key=lambda each: each.heavy)  # stable; nobody waits for what a neighbour has to load
+
+    def _fetch(self, saga_id: UUID, seq: int) -> bytes:
+        with self._guard_links.use() as connection:
+            return large.fetch(connection, saga_id, seq)
 
     def take_up(self, deliveries: list[Delivery]) -> Job:
         """Keep the leases of begun rows until `run` works through them; who waits too long is given back."""
@@ -140,19 +176,33 @@ class Worker:
         local: list[Delivery] = []
         oldest = 0.0
         while (delivery := self.heart.take(job)) is not None:
-            if delivery.attempt is not None and not _external(delivery):
+            if delivery.attempt is not None and not is_external(delivery):
+                if local and delivery.heavy:
+                    continued += self._local(job, local)
+                    local = []
                 local.append(delivery)
-                if len(local) == self.settings.local_group:
+                if len(local) == self.settings.local_group or delivery.heavy:
                     continued += self._local(job, local)
                     local = []
                 continue
-            if happened and (time.monotonic() - oldest > self.settings.flush or self._may_take_long(delivery)):
+            if self.concurrent is not None and self.awaits(delivery):
+                self.concurrent.take(job, delivery)
+                continue
+            late = time.monotonic() - oldest > self.settings.flush
+            if happened and (late or delivery.heavy or self._may_take_long(delivery)):
                 continued += self._record(happened)
                 happened = []
             event = self._event(job, delivery)
-            if event is not None:
-                oldest = oldest if happened else time.monotonic()
-                happened.append((delivery, event))
+            if event is None:
+                continue
+            if happened and is_heavy(event):
+                continued += self._record(happened)
+                happened = []
+            oldest = oldest if happened else time.monotonic()
+            happened.append((delivery, event))
+            if is_heavy(event):  # it neither keeps its neighbours waiting nor is kept in memory with others like it
+                continued += self._record(happened)
+                happened = []
         if happened:
             continued += self._record(happened)
         if local:
@@ -171,6 +221,47 @@ class Worker:
             self.heart.release([delivery.held])
             return None
 
+    @property
+    def room(self) -> int:
+        """How many more `async def` bodies could begin now."""
+        return self.concurrent.room if self.concurrent is not None else 0
+
+    def wait_for_room(self) -> None:
+        """Wait until at least one could begin, or nothing may begin any more."""
+        if self.concurrent is not None and not self.concurrent.room:
+            self.concurrent.wait_for_room()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no such body runs, waits or is being recorded."""
+        return self.concurrent is None or self.concurrent.idle
+
+    def awaits(self, delivery: Delivery) -> bool:
+        """Whether what a row calls for is an `async def` that runs on the event loop."""
+        if self.concurrent is None or delivery.attempt is None:
+            return False
+        definition, attempt = definition_of(delivery), delivery.attempt
+        works = awaited_work(definition)
+        return bool(works) and Work(attempt.step, attempt.direction) in works and to_await(delivery, definition)
+
+    async def _aperform(self, job: Job, delivery: Delivery, apart: ApartFromLoop) -> Answer | Misplaced | None:
+        began = time.perf_counter()
+
+        def begins() -> float:
+            timeout = self._timeout(delivery)
+            self.heart.begin_body(job, delivery, timeout)
+            return timeout
+
+        try:
+            return await aperform(
+                delivery, definition_of(delivery), limit=self.settings.max_payload, guard=self._guard, begins=begins,
+                alive=lambda: self.heart.alive(delivery), apart=apart,
+            )  # fmt: skip
+        finally:
+            self.heart.end_body(job)
+            # what it keeps from others: messages are packed by that
+            self.pace.note(_subject(delivery), (time.perf_counter() - began) / self.settings.async_concurrency)
+
     def _may_take_long(self, delivery: Delivery) -> bool:
         """Results do not wait for a body that is slow, or that nobody has timed yet."""
         return delivery.attempt is not None and self.pace.mean(_subject(delivery)) > self.settings.flush
@@ -181,7 +272,7 @@ class Worker:
         try:
             return perform(
                 delivery, definition_of(delivery), limit=self.settings.max_payload, session=session,
-                alive=lambda: self.heart.alive(delivery), guard=self._guard if _external(delivery) else None,
+                alive=lambda: self.heart.alive(delivery), guard=self._guard if is_external(delivery) else None,
             )  # fmt: skip
         finally:
             self.heart.end_body(job)
@@ -189,12 +280,11 @@ class Worker:
             self.pace.note(_subject(delivery), time.perf_counter() - began)
 
     def _guard(self, delivery: Delivery, step_key: str) -> Guard:
-        if not hasattr(self._guards, "link"):
-            self._guards.link = Link(self.store.connect)  # one for each thread that runs bodies
-            self._guard_links.append(self._guards.link)
+        assert delivery.attempt is not None
         return Guard(
-            link=self._guards.link, saga_id=delivery.saga_id, token=delivery.token, step_key=step_key,
-            limit=self.settings.max_payload, label=delivery.label,
+            link=self._guard_links, saga_id=delivery.saga_id, held=delivery.held, step_key=step_key,
+            step=delivery.attempt.step, queue=delivery.queue, limit=self.settings.max_payload, label=delivery.label,
+            payloads=self.settings.payloads,
         )  # fmt: skip
 
     def _local(self, job: Job, group: list[Delivery]) -> list[Delivery]:
@@ -221,41 +311,20 @@ class Worker:
         declared = plan.undo.timeout if undoing and plan.undo is not None else plan.timeout
         return declared or self.settings.timeout
 
-    def _known(self, connection: Connection, deliveries: list[Delivery]) -> list[Delivery]:
-        known: list[Delivery] = []
-        unknown: list[Delivery] = []
-        for delivery in deliveries:
-            try:
-                lacks = _lacks(definition_of(delivery).plan, delivery)
-                (unknown if lacks else known).append(delivery)
-                if lacks:
-                    log.error("%s: this process's definition has no such %s; it waits", delivery.label, lacks)
-            except UnknownSaga as problem:
-                unknown.append(delivery)
-                log.error("%s: it waits: %s", delivery.label, problem)
-        if unknown:
-            held = [each.held for each in unknown]
-            claims.hand_back(connection, held, delay=self.settings.unknown_delay, now=None)
-        return known
 
-    def _requests_first(self, connection: Connection, begun: list[Delivery]) -> list[Delivery]:
-        """Work of a saga that has a request waiting goes back; applying the request wakes it."""
-        early = [each.held for each in begun if each.asked]
-        if early:
-            claims.hand_back(connection, early, delay=REQUEST_DELAY, now=None)
-        return [each for each in begun if not each.asked]
-
-    def _put_off(self, connection: Connection, damaged: Iterable[Damaged]) -> None:
-        held = []
-        for each in damaged:
-            log.error("outbox row %d cannot be read, it waits: %s", each.held[0], clean(each.problem, 500))
-            held.append(each.held)
-        if held:
-            claims.hand_back(connection, held, delay=DAMAGED_DELAY, now=None)
+def _follows(delivery: Delivery, work: Work) -> bool:
+    """Whether whoever ran a row can go on with this: the event loop cannot with what is no `async def`."""
+    definition = definition_of(delivery)
+    works = awaited_work(definition)
+    if not works or delivery.attempt is None or Work(delivery.attempt.step, delivery.attempt.direction) not in works:
+        return True
+    return work in works and not definition.plan.by_name[work.step].has_when
 
 
 def request_of(delivery: Delivery) -> Event:
     """The event that a request row stands for."""
+    if delivery.kind == "signal" and machine.finished(delivery.state):
+        log.warning("%s: dropped, the saga has ended as %s", delivery.label, delivery.state.status)
     if delivery.kind == "late_answer":
         log.error("%s: what was undone happened after that; its undo is looked at again", delivery.label)
     try:
@@ -265,33 +334,18 @@ def request_of(delivery: Delivery) -> Event:
     return REQUESTS[delivery.kind](payload)
 
 
-def _lacks(plan: Plan, delivery: Delivery) -> str:
-    """What the saga needs and a definition that was changed without a new version lacks; nothing when all is there."""
-    attempt = delivery.attempt
-    if attempt is None and delivery.kind not in REQUESTS:
-        return f"request {delivery.kind!r}"
-    for name in (*delivery.state.steps, *([attempt.step] if attempt else ())):
-        if name not in plan.by_name:
-            return f"step {name!r}"
-    if attempt and attempt.direction is not Direction.DO and plan.by_name[attempt.step].undo is None:
-        return f"compensation of step {attempt.step!r}"
-    return ""
+def is_heavy(event: Event | Misplaced) -> bool:
+    """Whether it brings a large payload."""
+    found = event.value if isinstance(event, Signal) else event.result if isinstance(event, Succeeded) else UNSET
+    return weight(found) > LARGE
 
 
-def definition_of(delivery: Delivery) -> SagaClass:
-    """The saga class a delivery was started with.
-
-    Raises:
-        UnknownSaga: this process does not know it.
-    """
-    return registry.get(delivery.name, delivery.version)
-
-
-def _external(delivery: Delivery) -> bool:
+def is_external(delivery: Delivery) -> bool:
+    """Whether a step's delivery is about another system, in its direction."""
     assert delivery.attempt is not None
     step = step_named(definition_of(delivery), delivery.attempt.step)
     if delivery.attempt.direction is Direction.DO or step.undo is None:
-        return step.external
+        return step.external or step.plan.wait is not None  # a wait needs no transaction of its own
     return step.undo.external
 
 
@@ -300,7 +354,7 @@ def _subject(delivery: Delivery) -> tuple[str, str, str]:
     return delivery.name, delivery.attempt.step, delivery.attempt.direction.value
 
 
-def _label(each: Delivery | Damaged) -> str:
-    if isinstance(each, Damaged):
-        return "damaged"
+def _label(each: Delivery | Damaged | Kept) -> str:
+    if not isinstance(each, Delivery):
+        return type(each).__name__.lower()
     return f"{each.attempt.step}:{each.attempt.direction}" if each.attempt else each.kind

@@ -10,4 +10,6 @@ Run it with `python -m example_project.demo`; it takes `--orders` and `--seed`.
     blows.py      the three faults: each says what it hit, or raises `Missed`
     show.py       the demo from the first order to the end of the last saga
     summary.py    what came of it, and whether that is what was promised
+    terminal.py   what is said, and how Ctrl-C ends it
+    up.py         `make demo-up`: the same shop left running, to look at and to operate
 """

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
-import time
-from types import FrameType
 
-began = time.monotonic()
+from example_project.demo.terminal import end_on_signals, say
 
 
 def main() -> int:
     """Show it, and say how it went."""
     options = _options()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _leave)  # also where we were started in the background, with SIGINT ignored
+    end_on_signals()
     try:
         return _show(options)
     except KeyboardInterrupt:
@@ -61,18 +57,6 @@ def _show(options: argparse.Namespace) -> int:
     print(f"\n{render(lines)}\n")
     say(f"{'all promises kept' if kept else 'A PROMISE WAS BROKEN, see NO above'}; nothing is left running")
     return 0 if kept else 1
-
-
-def say(text: str) -> None:
-    """One line of progress."""
-    print(f"[{time.monotonic() - began:5.1f} s] {text}", flush=True)
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    """Ctrl-C and the like: end everything, and let nothing interrupt that."""
-    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(each, signal.SIG_IGN)
-    raise KeyboardInterrupt
 
 
 def _options() -> argparse.Namespace:

@@ -55,6 +55,11 @@ class Stage:
         self.workers.append(self.processes.python(*words, name=name, cwd=ROOT))
         return self.workers[-1]
 
+    def start_web(self, port: int) -> Process:
+        """Start Django's web server on a port of this machine; `wait_for_output("Quit the server")` tells when."""
+        words = ["runserver", "--noreload", "--insecure", f"127.0.0.1:{port}"]  # --insecure: it serves the admin's CSS
+        return self.processes.python(MANAGE, *words, name="web", cwd=ROOT)
+
     def worker_of(self, pid: int) -> Process | None:
         """The worker that a process belongs to: each leads a process group of its own."""
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.contrib import admin
 
 from example_project.shop.models import Order, Product, Reservation, Shipment
+from sagas_django.admin_inline import SagaInline
 
 
 @admin.register(Product)
@@ -35,4 +36,4 @@ class OrderAdmin(admin.ModelAdmin):
     list_display = ("id", "product", "quantity", "total", "status", "created")
     list_filter = ("status",)
     search_fields = ("id",)
-    inlines = (ReservationInline, ShipmentInline)
+    inlines = (ReservationInline, ShipmentInline, SagaInline)

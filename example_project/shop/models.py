@@ -6,6 +6,8 @@ import uuid
 
 from django.db import models
 
+from sagas_django.models import HasSagas
+
 
 class Product(models.Model):
     """Something for sale."""
@@ -19,7 +21,7 @@ class Product(models.Model):
         return self.name
 
 
-class Order(models.Model):
+class Order(HasSagas):
     """What a customer ordered."""
 
     class Status(models.TextChoices):

@@ -10,11 +10,12 @@ from sagas.errors import ConfigurationError
 FALLBACK = "default"  # what Celery names the app it makes when the project has set none
 
 
-def celery_app(name: str | None = None) -> Celery:
+def celery_app(name: str | None = None, *, option: str = "--app") -> Celery:
     """The Celery app of this project.
 
     Args:
         name: as for `celery -A`; None: the app that the project has set as current.
+        option: what the name was given as, for messages.
 
     Raises:
         ConfigurationError: there is none, or the name leads to none.
@@ -23,14 +24,14 @@ def celery_app(name: str | None = None) -> Celery:
         try:
             found = find_app(name)
         except (ImportError, AttributeError) as problem:
-            raise ConfigurationError(f"--app {name}: no Celery app found there: {problem}") from problem
+            raise ConfigurationError(f"{option} {name}: no Celery app found there: {problem}") from problem
         if isinstance(found, Celery):
             return found
-        raise ConfigurationError(f"--app {name}: that is a {type(found).__name__}, not a Celery app")
+        raise ConfigurationError(f"{option} {name}: that is a {type(found).__name__}, not a Celery app")
     app: Celery = current_app._get_current_object()
     if app.main == FALLBACK:
         raise ConfigurationError(
             "this project has no Celery app: import it in the project's __init__.py, as Celery's Django guide does, "
-            "or name it with --app"
+            f"or name it with {option}"
         )
     return app

@@ -6,6 +6,7 @@ import logging
 import mmap
 import os
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from billiard import current_process
@@ -34,9 +35,10 @@ def run(store: str, held: list[Held]) -> None:
     """
     with _one_begins:
         worker, link = _worker(store)
-        with link.use() as connection:
-            job = worker.take_up(worker.begin(connection, held, published=True))
-            worker.pace.save_if_due(connection)
+    worker.wait_for_room()  # a worker that is full takes nothing more on
+    with _one_begins, link.use() as connection:
+        job = worker.take_up(worker.begin(connection, held, published=True))
+        worker.pace.save_if_due(connection)
     worker.run(job)
 
 
@@ -73,6 +75,24 @@ def _check(sender: Any = None, **_: Any) -> None:
     if fatal:
         why = "\n".join(f"{problem.id}: {problem.message}. {problem.hint}" for problem in fatal)
         raise SystemExit(f"This worker does not start, because its Celery app would defeat sagas:\n{why}")
+
+
+def load_at_start(name: str, load: Callable[[], object]) -> None:
+    """Have a worker import what defines the sagas of a store when it starts, and not start where that fails.
+
+    Args:
+        name: the store's.
+        load: imports the definitions.
+    """
+
+    def loading(**_: Any) -> None:
+        try:
+            load()
+        except Exception as problem:
+            log.exception("the definitions of store %r cannot be loaded", name)
+            raise SystemExit(f"This worker does not start: sagas of {name!r} cannot be loaded: {problem}") from problem
+
+    signals.worker_init.connect(loading, weak=False, dispatch_uid=f"sagas: load {name}")
 
 
 @signals.worker_process_init.connect

@@ -1,4 +1,4 @@
-"""The admin: sagas with their logs, the outbox, and the dedupe table. All of it is for looking only."""
+"""The admin: sagas with their logs, the outbox, and the dedupe table. It looks and asks, and edits nothing."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from sagas import machine
+from sagas.payloads import shown_value
+from sagas.progress import StepLine, plan_of, state_of, step_lines
+from sagas.states import StepStatus
+from sagas.why import told, why
+from sagas_django import wording
 from sagas_django.admin_base import ReadOnlyAdmin, badge, moment
 from sagas_django.admin_filters import (
     HolderFilter,
@@ -23,18 +28,30 @@ from sagas_django.admin_filters import (
     as_uuid,
     search_sagas,
 )
-from sagas_django.admin_timeline import LAST, MOST_PAYLOAD, dedupe_records, outbox_rows, subject_link, timeline, work_of
+from sagas_django.admin_inline import SagaInline as SagaInline
+from sagas_django.admin_pauses import PausesAdmin
+from sagas_django.admin_redo import RedoAdmin
+from sagas_django.admin_signal import SignalAdmin
+from sagas_django.admin_timeline import (
+    LAST,
+    MOST_PAYLOAD,
+    dedupe_records,
+    outbox_rows,
+    skip_reasons,
+    subject_link,
+    timeline,
+    work_of,
+)
 from sagas_django.models import DedupeRecord, OutboxRow, SagaRow
-from sagas_django.operate import current_step
-from sagas_django.progress import plan_of, state_of, step_lines
+from sagas_django.operate import current_step, rows
 from sagas_django.wording import DIRECTION, STATUS, STEP_STATUS, age, from_now, word
 
 Rows = QuerySet[Any]
 
 
 @admin.register(SagaRow)
-class SagaAdmin(ReadOnlyAdmin):
-    """Sagas, newest first, and the page of each."""
+class SagaAdmin(SignalAdmin, RedoAdmin, PausesAdmin):
+    """Sagas, newest first, and the page of each, with what can be asked for."""
 
     list_display = ("shown_status", "shown_name", "shown_key", "shown_step", "shown_age", "shown_change")
     list_display_links = ("shown_name", "shown_key")
@@ -61,7 +78,11 @@ class SagaAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("current step"))
     def shown_step(self, saga: SagaRow) -> str:
-        return current_step(saga)
+        reasons = why(saga, ())  # pauses of whole queues and definitions have a page of their own
+        texts = [told(reason, wording) for reason in reasons]
+        if not any("step" in reason.values for reason in reasons):  # which names it
+            texts.insert(0, current_step(saga))
+        return "; ".join(filter(None, texts))
 
     @admin.display(description=_("age"))
     def shown_age(self, saga: SagaRow) -> SafeString:
@@ -83,6 +104,14 @@ class SagaAdmin(ReadOnlyAdmin):
         context.update(self.page(request, obj))
         return super().render_change_form(request, context, add, change, form_url, obj)
 
+    @staticmethod
+    def _step(line: StepLine, skipped: dict[str, str]) -> dict[str, Any]:
+        state = line.state
+        return {
+            "line": line, "status": word(STEP_STATUS, state.status), "next": word(DIRECTION, line.next),
+            "skipped": skipped.get(line.name, ""), "queued": len(state.signals),
+        }  # fmt: skip
+
     def page(self, request: HttpRequest, saga: SagaRow) -> dict[str, Any]:
         """What the page of one saga shows."""
         alias = saga._state.db or "default"
@@ -90,6 +119,7 @@ class SagaAdmin(ReadOnlyAdmin):
         entries, earlier = timeline(alias, saga.pk, int(before) if before.isdecimal() else LAST)
         plan, state = plan_of(saga.name, saga.version), state_of(saga)
         steps = [] if state is None else step_lines(saga.pk, plan, state)
+        skipped = skip_reasons(alias, saga.pk) if any(line.state.status is StepStatus.SKIPPED for line in steps) else {}
         return {
             "saga": saga,
             "status_word": word(STATUS, saga.status),
@@ -98,12 +128,12 @@ class SagaAdmin(ReadOnlyAdmin):
             "changed": from_now(saga.updated_at),
             "finished": state is not None and machine.finished(state),
             "plan_known": plan is not None,
+            "buttons": self.buttons(request, saga),
             "readable": state is not None,
             "subject_url": subject_link(request, self.admin_site, saga),
-            "steps": [
-                {"line": line, "status": word(STEP_STATUS, line.state.status), "next": word(DIRECTION, line.next)}
-                for line in steps
-            ],
+            "steps": [self._step(line, skipped) for line in steps],
+            "reasons": [told(reason, wording) for reason in why(saga, rows(alias, "pauses", {}))],
+            "deadline": saga.deadline and from_now(saga.deadline),
             "outbox": outbox_rows(alias, saga.pk),
             "dedupe": dedupe_records(alias, saga.pk),
             "entries": entries,
@@ -202,7 +232,7 @@ class DedupeAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("response"))
     def shown_response(self, record: DedupeRecord) -> str | None:
-        return None if record.response is None else json.dumps(record.response)[:MOST_PAYLOAD]
+        return None if record.response is None else json.dumps(shown_value(record.response))[:MOST_PAYLOAD]
 
 
 def by_saga(queryset: Rows, term: str) -> Rows:

@@ -41,7 +41,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
     Every column is a method, so that no click sorts a big table by a column without an index.
     """
 
-    actions = None
+    actions: Any = None
     change_list_template = "admin/sagas/change_list.html"
     paginator = BoundedPaginator
     show_full_result_count = False

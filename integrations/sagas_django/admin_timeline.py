@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -16,8 +16,9 @@ from django.urls import NoReverseMatch, reverse
 from django.utils.translation import gettext as _
 
 from sagas.events import Kind, Source
-from sagas_django.models import OutboxRow, SagaRow
-from sagas_django.wording import DIRECTION, KIND, REQUEST, SOURCE, from_now, span, word
+from sagas.operate import bounded
+from sagas_django.models import LogEntry, OutboxRow, SagaRow
+from sagas_django.wording import DIRECTION, KIND, REQUEST, SOURCE, clock, from_now, span, word
 from sagas_outbox.queries import query
 
 MOST_ENTRIES: Final = 200  # of a log, on one page
@@ -86,8 +87,20 @@ def _entry(row: dict[str, Any]) -> TimelineEntry:
         token=row["token"], unknown=bool(facts.get("unknown")), ignored=bool(facts.get("ignored")),
         error=f"{error.get('type', '')}: {error.get('message', '')}" if error else "",
         traceback=str(error.get("traceback", "")), facts=_words(facts),
-        payload=_payload(_("Input") if row["kind"] == Kind.STARTED else _("Result"), row),
+        payload=_payload(_payload_label(row["kind"]), row),
     )  # fmt: skip
+
+
+def _payload_label(kind: str) -> str:
+    if kind == Kind.SIGNALLED:
+        return _("Signal")
+    return _("Input") if kind == Kind.STARTED else _("Result")
+
+
+def skip_reasons(alias: str, saga_id: UUID) -> dict[str, str]:
+    """Why steps of a saga were skipped, by step."""
+    skipped = LogEntry.objects.using(alias).filter(saga_id=saga_id, kind=Kind.STEP_SKIPPED)
+    return {entry.step: str(entry.data.get("reason", "")) for entry in skipped}
 
 
 def _words(facts: dict[str, Any]) -> list[tuple[str, str]]:
@@ -98,6 +111,12 @@ def _words(facts: dict[str, Any]) -> list[tuple[str, str]]:
         (_("reason"), str(facts.get("reason", ""))),
         (_("asked by"), str(facts.get("actor", ""))),
     ]
+    if isinstance(facts.get("until"), int | float):
+        found.append((_("until"), clock(datetime.fromtimestamp(facts["until"], UTC), "seconds")))
+    if facts.get("ref") is not None:
+        found.append((_("of entry"), str(facts["ref"])))
+    if facts.get("continued"):
+        found.append((_("goes on as saga"), str(facts["continued"])))
     if isinstance(facts.get("retry_in"), int | float):
         found.append((_("again after"), _("%(s).1f s") % {"s": facts["retry_in"]}))
     if facts.get("deliveries", 0) > 1:
@@ -121,7 +140,11 @@ def dedupe_records(alias: str, saga_id: UUID) -> list[dict[str, Any]]:
 def outbox_rows(alias: str, saga_id: UUID) -> list[dict[str, Any]]:
     """The saga's work: who holds it, and when it is due."""
     rows = OutboxRow.objects.using(alias).defer("payload", "headers").filter(saga_id=saga_id).order_by("id")
-    return [{"row": row, "work": work_of(row), "due": from_now(row.due_at)} for row in rows[:MOST_RECORDS]]
+    return [
+        {"row": row, "work": work_of(row), "due": from_now(row.due_at),
+         "progress": "" if row.progress is None else bounded(row.progress)}
+        for row in rows[:MOST_RECORDS]
+    ]  # fmt: skip
 
 
 def work_of(row: OutboxRow) -> str:

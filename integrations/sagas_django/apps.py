@@ -27,9 +27,10 @@ class SagasConfig(AppConfig):
 
         ports.register_adapter(django_caller)
         for alias in connections:
-            ports.register_store(alias, lambda alias=alias: DjangoStore(alias))  # type: ignore[misc]
+            ports.register_store(alias, lambda alias=alias: DjangoStore(alias), owner=self.name)  # type: ignore[misc]
         register(checks.check_settings, "sagas")
         register(checks.check_engines, "sagas")
+        register(checks.check_definitions, "sagas")
         register(checks.check_databases, "sagas", "database")
         register(checks.check_celery, "sagas")
         if find_spec("celery") is not None:

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
-from typing import Any
+from typing import Any, LiteralString, TypeVar
 
+from asgiref.sync import sync_to_async
 from django.db import DEFAULT_DB_ALIAS, Error, connections, models, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from sagas.errors import ConfigurationError, InvalidInput, StoreNotReady
+from sagas.errors import ConfigurationError, InvalidInput
+from sagas.ports import Work, drive, not_ready
 from sagas.settings import Settings
 from sagas_django.conf import sagas_settings
+from sagas_django.subjects import subject_of
 from sagas_outbox.wake import NOTIFY, Throttle
 
-NOT_MIGRATED = ("42883", "42P01")  # undefined function, undefined table
-READ_ONLY = "25006"
+T = TypeVar("T")
 
 _throttles: defaultdict[str, Throttle] = defaultdict(Throttle)  # by alias
 
 
 class DjangoCaller:
-    """One database alias of the current thread."""
+    """One database alias of the current thread; of Django's thread for sync code, when awaited."""
+
+    blocks = awaits = True
 
     def __init__(self, alias: str) -> None:
         self.alias = alias
@@ -35,13 +38,21 @@ class DjangoCaller:
     def connection(self) -> BaseDatabaseWrapper:
         return connections[self.alias]
 
-    def fetch(self, sql: str, argument: str) -> str | None:
+    def run(self, work: Work[T]) -> T:
+        return drive(work, self.fetch)
+
+    async def arun(self, work: Work[T]) -> T:
+        found: T = await sync_to_async(self.run, thread_sensitive=True)(work)
+        return found
+
+    def fetch(self, sql: LiteralString, argument: str) -> str | None:
         try:
             with self.connection.cursor() as cursor:
                 cursor.execute(sql, [argument])
                 row = cursor.fetchone()
         except Error as problem:
-            explained = self._explained(problem)
+            state = getattr(problem.__cause__, "sqlstate", None) or getattr(problem.__cause__, "pgcode", None)
+            explained = not_ready(state, self.name, f"run `manage.py migrate --database {self.alias}`", problem)
             if explained is None:
                 raise  # as it is: retries look for the driver's error in its __cause__
             raise explained from problem
@@ -50,12 +61,13 @@ class DjangoCaller:
     def in_transaction(self) -> bool:
         return self.connection.in_atomic_block or not self.connection.get_autocommit()
 
-    def after_commit(self, hook: Callable[[], None]) -> None:
+    def wake_after_commit(self) -> None:
         if self.connection.in_atomic_block or self.connection.get_autocommit():
-            transaction.on_commit(hook, using=self.alias, robust=True)
+            transaction.on_commit(self.wake, using=self.alias, robust=True)
         # else the caller commits by hand: Django refuses hooks there, and polling finds the work
 
     def wake(self) -> None:
+        """Tell relays that there is work, outside any transaction."""
         if sagas_settings().wake and not self.in_transaction() and _throttles[self.alias].allows():
             with self.connection.cursor() as cursor:
                 cursor.execute(NOTIFY)
@@ -65,20 +77,7 @@ class DjangoCaller:
             return None
         if subject.pk is None:
             raise InvalidInput("subject: the instance has no primary key yet; save it first", path="subject")
-        return subject._meta.label, str(subject.pk)
-
-    def _explained(self, problem: Error) -> StoreNotReady | None:
-        state = getattr(problem.__cause__, "sqlstate", None) or getattr(problem.__cause__, "pgcode", None)
-        if state in NOT_MIGRATED:
-            return StoreNotReady(
-                f"{self.name} lacks the tables of sagas: run `manage.py migrate --database {self.alias}` "
-                f"(if they are there, check search_path): {problem}"
-            )
-        if state == READ_ONLY:
-            return StoreNotReady(
-                f"{self.name} is read-only (a replica, or after a failover): connect to the primary: {problem}"
-            )
-        return None
+        return subject_of(subject)
 
 
 def django_caller(using: Any) -> DjangoCaller | None:

@@ -6,13 +6,15 @@ sagas also look into it. A check that does not fit a project is silenced by `SIL
 E001 SAGAS cannot be read             W001 publish window is short
 E002 no database is Postgres          W002 database cannot be reached
 E003 Postgres is too old              W003 tables are missing or old
-                                      W004 default database is not Postgres
+E004 a definition was changed         W004 default database is not Postgres
+E005 the releases cannot be read      W005 a definition is not released yet
 E010 to E012, W010: what in the Celery app would defeat the outbox, see `sagas_celery.checks`
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from django.apps import AppConfig, apps
@@ -20,9 +22,11 @@ from django.core.checks import CheckMessage, Error, Warning
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections, router
 
+from sagas import releases
 from sagas.errors import ConfigurationError
+from sagas.registry import registry
 from sagas.store.schema_files import NAMES
-from sagas_django.conf import sagas_settings
+from sagas_django.conf import definitions_file, sagas_settings
 
 OLDEST_POSTGRES = 150000
 SCHEMA = len(NAMES)  # the version of the tables that this code needs
@@ -46,6 +50,31 @@ def check_settings(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Ch
             )
         ]
     return []
+
+
+def check_definitions(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """Definitions are as they were released, in projects that keep a file of them."""
+    try:
+        file = definitions_file()
+        if file is None or not file.exists():
+            return []
+        found = list(releases.differences(releases.read(file), registry.definitions()))
+    except ConfigurationError as problem:
+        return [Error(str(problem), hint="Take it from version control again.", id="sagas.E005")]
+    return [_definition(each, file) for each in found]
+
+
+def _definition(found: releases.Difference, file: Path) -> CheckMessage:
+    if found.changed:
+        return Error(
+            found.message, hint=f"{file} says what was released; `manage.py sagas definitions` lists all.",
+            id="sagas.E004",
+        )  # fmt: skip
+    return Warning(
+        f"{found.name} version {found.version} is not in {file}, so changes of it would not be noticed",
+        hint="Run `manage.py sagas definitions --release` and commit the file.",
+        id="sagas.W005",
+    )
 
 
 def check_engines(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:

@@ -7,6 +7,8 @@ from typing import Any, NoReturn
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from sagas_django.subjects import subject_of
+
 
 class ReadOnly(models.Model):
     """Refuses to be written: a saga changes through the engine, never by editing its rows."""
@@ -39,6 +41,8 @@ class SagaRow(ReadOnly):
     subject_type = models.TextField(null=True)
     subject_id = models.TextField(null=True)
     deadline = models.DateTimeField(null=True)
+    paused = models.BooleanField(default=False)
+    definition = models.TextField(default="")
     headers = models.JSONField(default=dict)
     error = models.TextField(default="")
     created_at = models.DateTimeField()
@@ -49,9 +53,42 @@ class SagaRow(ReadOnly):
         db_table = "sagas_saga"
         verbose_name = _("saga")
         verbose_name_plural = _("sagas")
+        permissions = (
+            ("retry_saga", "Can ask for a saga to be retried"),
+            ("cancel_saga", "Can ask for a saga to be cancelled"),
+            ("abort_saga", "Can ask for a saga to be aborted"),
+            ("pause_saga", "Can ask for a saga to be paused"),
+            ("resume_saga", "Can ask for a saga to be resumed"),
+            ("redo_saga", "Can ask for a step to be done anew"),
+            ("signal_saga", "Can send a saga what it waits for"),
+        )
 
     def __str__(self) -> str:
         return f"{self.name} {self.key}"
+
+
+class HasSagas(models.Model):
+    """Gives the instances of a model `sagas`: those that were started with `subject=` this instance.
+
+    It adds no column, so that no migration is needed. Name it before `models.Model`, or in its place.
+    """
+
+    class Meta:
+        abstract = True
+
+    @property
+    def sagas(self) -> models.QuerySet[SagaRow]:
+        """Its sagas, newest first, in the database the instance came from."""
+        return sagas_of(self)
+
+
+def sagas_of(instance: models.Model) -> models.QuerySet[SagaRow]:
+    """The sagas of any model's instance, newest first; none while it is not saved."""
+    sagas = SagaRow.objects.using(instance._state.db).order_by("-id")
+    if instance.pk is None:
+        return sagas.none()
+    subject_type, subject_id = subject_of(instance)
+    return sagas.filter(subject_type=subject_type, subject_id=subject_id)
 
 
 class LogEntry(ReadOnly):
@@ -96,6 +133,7 @@ class OutboxRow(ReadOnly):
     failures = models.IntegerField(default=0)
     first_begun_at = models.DateTimeField(null=True)
     payload = models.JSONField(null=True)
+    progress = models.JSONField(null=True)
     headers = models.JSONField(null=True)
 
     class Meta:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import psycopg
+from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -14,12 +16,12 @@ from sagas.errors import ConfigurationError
 from sagas.registry import registry
 from sagas.settings import Settings
 from sagas_django.conf import sagas_settings
-from sagas_outbox.link import cut
+from sagas_outbox.link import LIMITS, cut
 
+ENDS: Final = re.compile(
+    r"\s*(?:commit|end|abort|rollback(?!\s+to\b)|begin|start\s+transaction|prepare\s+transaction)\b", re.I
+)
 DJANGO_ONLY = ("cursor_factory", "context", "assume_role", "pool", "server_side_binding", "isolation_level")
-LIMITS = {  # a server that is cut off is noticed
-    "connect_timeout": 10, "tcp_user_timeout": 15_000, "keepalives_idle": 10, "keepalives_interval": 5,
-}  # fmt: skip
 
 
 class DjangoStore:
@@ -42,9 +44,13 @@ class DjangoStore:
     @contextmanager
     def local(self) -> Iterator[DjangoLocal]:
         _renew(connections[self.name])
-        with transaction.atomic(using=self.name):
-            self._bound()
-            yield DjangoLocal(self.name)
+        try:
+            with transaction.atomic(using=self.name):
+                self._bound()
+                yield DjangoLocal(self.name)
+        except psycopg.errors.ReadOnlySqlTransaction:  # a failover: the connection lives on and refuses every write
+            connections[self.name].close()
+            raise
 
     def _bound(self) -> None:
         """A worker that is frozen in a local step holds its rows; the server ends its transaction after a while."""
@@ -73,6 +79,13 @@ class DjangoStore:
             ours = connection.in_atomic_block  # of local steps, or of a test
             if not ours and connection.connection and connection.autocommit != connection.settings_dict["AUTOCOMMIT"]:
                 connection.close()
+
+    async def after_async_bodies(self) -> None:
+        await sync_to_async(self._after_async_bodies)()  # in the thread in which the ORM of async code runs
+
+    def _after_async_bodies(self) -> None:
+        self.after_body()
+        self.between()
 
 
 def _renew(connection: BaseDatabaseWrapper) -> None:
@@ -110,7 +123,7 @@ class DjangoLocal:
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        with transaction.atomic(using=self._alias):
+        with transaction.atomic(using=self._alias), self._wrapper.execute_wrapper(_refuse_the_end):
             yield
             if self._wrapper.needs_rollback:
                 raise transaction.TransactionManagementError(
@@ -120,3 +133,13 @@ class DjangoLocal:
 
     def hooks(self) -> int:
         return len(self._wrapper.run_on_commit)
+
+
+def _refuse_the_end(execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
+    """Django refuses `commit()` in a body. By SQL it would take along the writes of those who share the transaction."""
+    if isinstance(sql, str) and ENDS.match(sql):
+        raise ConfigurationError(
+            f"a local step must not run {sql.split(';')[0].strip()[:60]!r}: what it writes commits together with its "
+            f"log entry when it returns; to undo it all, raise"
+        )
+    return execute(sql, params, many, context)

@@ -7,77 +7,33 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from django.utils import timezone
-from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
-from sagas.events import Direction, Kind, Source
-from sagas.states import Status, StepStatus
+from sagas import why, wording
+from sagas.actions import OFFERS
+from sagas.wording import Words
+from sagas.wording import word as word
 
-Words = Mapping[str, str | Promise]
-
-STATUS: Final[Words] = {
-    Status.RUNNING: gettext_lazy("running"),
-    Status.COMPENSATING: gettext_lazy("compensating"),
-    Status.SETTLING: gettext_lazy("settling"),
-    Status.PARKED: gettext_lazy("parked"),
-    Status.COMPLETED: gettext_lazy("completed"),
-    Status.COMPENSATED: gettext_lazy("compensated"),
-    Status.CANCELLED: gettext_lazy("cancelled"),
-    Status.ABORTED: gettext_lazy("aborted"),
+STATUS: Words = {value: gettext_lazy(text) for value, text in wording.STATUS.items()}
+STEP_STATUS: Words = {value: pgettext_lazy("step", text) for value, text in wording.STEP_STATUS.items()}
+DIRECTION: Words = {value: gettext_lazy(text) for value, text in wording.DIRECTION.items()}
+SOURCE: Words = {value: gettext_lazy(text) for value, text in wording.SOURCE.items()}
+KIND: Words = {value: gettext_lazy(text) for value, text in wording.KIND.items()}
+REQUEST: Words = {value: gettext_lazy(text) for value, text in wording.REQUEST.items()}
+ACTION: Final[Words] = {
+    "retry": pgettext_lazy("action", "Retry"),
+    "cancel": pgettext_lazy("action", "Cancel"),
+    "abort": pgettext_lazy("action", "Abort"),
+    "pause": pgettext_lazy("action", "Pause"),
+    "resume": pgettext_lazy("action", "Resume"),
+    "redo": pgettext_lazy("action", "Redo"),
 }
-STEP_STATUS: Final[Words] = {
-    StepStatus.PENDING: pgettext_lazy("step", "pending"),
-    StepStatus.DONE: pgettext_lazy("step", "done"),
-    StepStatus.NOT_DONE: pgettext_lazy("step", "did not happen"),
-    StepStatus.UNKNOWN: pgettext_lazy("step", "unknown"),
-    StepStatus.UNDONE: pgettext_lazy("step", "undone"),
-}
-DIRECTION: Final[Words] = {
-    Direction.DO: gettext_lazy("do"),
-    Direction.UNDO: gettext_lazy("undo"),
-    Direction.SETTLE: gettext_lazy("settle"),
-}
-SOURCE: Final[Words] = {
-    Source.BODY: gettext_lazy("the step itself"),
-    Source.DEDUPE: gettext_lazy("the dedupe table"),
-    Source.RESOLVE: gettext_lazy("resolve"),
-}
-KIND: Final[Words] = {
-    Kind.STARTED: gettext_lazy("started"),
-    Kind.STEP_DONE: gettext_lazy("step done"),
-    Kind.STEP_FAILED: gettext_lazy("step failed"),
-    Kind.STEP_UNDECIDED: gettext_lazy("resolve could not say"),
-    Kind.STEP_NOT_DONE: gettext_lazy("step did not happen"),
-    Kind.STEP_UNKNOWN: gettext_lazy("step given up, outcome unknown"),
-    Kind.UNDO_DONE: gettext_lazy("undone"),
-    Kind.UNDO_FAILED: gettext_lazy("undo failed"),
-    Kind.UNDO_UNDECIDED: gettext_lazy("resolve of the undo could not say"),
-    Kind.SETTLE_DONE: gettext_lazy("settled"),
-    Kind.SETTLE_FAILED: gettext_lazy("settling failed"),
-    Kind.SETTLE_UNDECIDED: gettext_lazy("settling could not say"),
-    Kind.LATE_ANSWER: gettext_lazy("late answer"),
-    Kind.REBUILT: gettext_lazy("rows made again"),
-    Kind.CANCEL_REQUESTED: gettext_lazy("cancel requested"),
-    Kind.RETRIED: gettext_lazy("retry requested"),
-    Kind.COMPENSATING: gettext_lazy("turned back"),
-    Kind.SETTLING: gettext_lazy("settling begins"),
-    Kind.PARKED: gettext_lazy("parked"),
-    Kind.COMPLETED: gettext_lazy("completed"),
-    Kind.COMPENSATED: gettext_lazy("compensated"),
-    Kind.CANCELLED: gettext_lazy("cancelled"),
-    Kind.ABORTED: gettext_lazy("aborted"),
-}
-REQUEST: Final[Words] = {
-    "cancel": gettext_lazy("cancel"),
-    "retry": gettext_lazy("retry"),
-    "abort": gettext_lazy("abort"),
+DOES: Final[Words] = {
+    text: gettext_lazy(text) for offer in OFFERS.values() for text in (offer.does, offer.does_parked) if text
 }
 
-
-def word(words: Words, value: str | None) -> str:
-    """A value in words; itself when a newer version wrote one that this version does not know."""
-    return "" if value is None else str(words.get(value, value))
+WHY: Final[Words] = {text: gettext_lazy(text) for text in why.TEXTS}
 
 
 def span(length: timedelta) -> str:
@@ -120,3 +76,8 @@ def clock(moment: datetime, timespec: str = "milliseconds") -> str:
 def zone() -> str:
     """The time zone that `clock` uses."""
     return timezone.get_current_timezone_name()
+
+
+def say(text: str, values: Mapping[str, str]) -> str:
+    """A sentence with its blanks filled in."""
+    return word(WHY, text) % values

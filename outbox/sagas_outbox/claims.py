@@ -85,6 +85,25 @@ def lock_due(
     return [((row[0], row[1]), row[2]) for row in found]
 
 
+def lock_due_of(
+    connection: Connection, rooms: Sequence[Room], *, work: Sequence[str], but: bool = False, begun: bool,
+    now: datetime | None,
+) -> list[tuple[Held, int]]:  # fmt: skip
+    """Like `lock_due`, only rows of certain work.
+
+    Args:
+        connection: with an open transaction.
+        rooms: how many from which queue.
+        work: saga name, step and direction of each, with spaces between them.
+        but: only the other rows instead.
+        begun: also rows whose worker's lease ended.
+        now: the time to go by; None: the database clock.
+    """
+    parameters = _wants(rooms) | {"begun": begun, "now": now, "work": list(work), "but": but}
+    found = run(connection, query(PACKAGE, "due_of"), parameters).fetchall()
+    return [((row[0], row[1]), row[2]) for row in found]
+
+
 def queues(connection: Connection, *, now: datetime | None) -> Mapping[str, tuple[float, datetime]]:
     """Every queue that has rows: seconds until its oldest is due (negative: overdue), and when that is."""
     found = run(connection, query(PACKAGE, "queues"), {"now": now}).fetchall()
@@ -111,6 +130,17 @@ def release(
     """Give up rows that were claimed for publishing and not published; they are due again after `delay` seconds."""
     parameters = _pairs(held) | {"holder": holder, "delay": delay, "now": now}
     return {row[0] for row in run(connection, query(PACKAGE, "release"), parameters)}
+
+
+def discard(connection: Connection, held: Sequence[Held]) -> None:
+    """Delete rows that will never be of use."""
+    run(connection, query(PACKAGE, "discard"), _pairs(held))
+
+
+def note_progress(connection: Connection, held: Held, progress: str) -> bool:
+    """Keep how far the attempt at work has come, as JSON; returns whether its row is still held."""
+    parameters = {"id": held[0], "token": held[1], "progress": progress}
+    return run(connection, query(PACKAGE, "note_progress"), parameters).rowcount > 0
 
 
 def wait_for(connection: Connection, held: Sequence[Held], *, patience: float) -> bool:

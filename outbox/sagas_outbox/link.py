@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
@@ -11,6 +12,10 @@ from typing import Any, Protocol
 import psycopg
 
 Connection = psycopg.Connection[Any]
+
+LIMITS = {  # arguments of libpq with which a server that is cut off is noticed; seconds, of the second milliseconds
+    "connect_timeout": 10, "tcp_user_timeout": 15_000, "keepalives_idle": 10, "keepalives_interval": 5,
+}  # fmt: skip
 
 
 class HasFileno(Protocol):
@@ -59,6 +64,36 @@ class Link:
         if connection is not None and self._pid == os.getpid():
             with suppress(psycopg.Error):
                 connection.close()
+
+
+class Links:
+    """As many links as are in use at one time, by whatever threads: pools of greenlets make a new one for each task.
+
+    Args:
+        connect: opens a new autocommit connection.
+    """
+
+    def __init__(self, connect: Callable[[], Connection]) -> None:
+        self._connect = connect
+        self._free: deque[Link] = deque()  # its append and pop are atomic
+
+    @contextmanager
+    def use(self) -> Iterator[Connection]:
+        """A connection that nobody else uses meanwhile. See `Link.use`."""
+        try:
+            link = self._free.pop()
+        except IndexError:
+            link = Link(self._connect)
+        try:
+            with link.use() as connection:
+                yield connection
+        finally:
+            self._free.append(link)
+
+    def close(self) -> None:
+        """Close what is not in use."""
+        while self._free:
+            self._free.pop().close()
 
 
 def cut(connection: HasFileno) -> bool:

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import psycopg
 
-from sagas_outbox import claims
+from sagas_outbox import claims, clock
 from sagas_outbox.claims import PUBLISH_DOUBLINGS, Claimed, Connection, Held
 from sagas_outbox.flight import Flight
 from sagas_outbox.link import Link
@@ -161,7 +161,7 @@ class Relay:
             self._paces, self._paces_at = self._read_paces(connection), time.monotonic()
         if self._marks.full_scan_due():
             began = time.monotonic()
-            found = claims.queues(connection, now=None)
+            found = claims.queues(connection, now=clock.now())
             self._marks.full_scan_done(found, time.monotonic() - began)
         self._look(connection)
         served = [queue for queue in {*self._marks.marks, *self.queues} if not self.queues or queue in self.queues]
@@ -170,7 +170,7 @@ class Relay:
             return []
         healthy = time.monotonic() >= self._healthy_since
         claimed = claims.claim(
-            connection, rooms, holder=self.holder, window=self.settings.publish_window, begun=healthy, now=None
+            connection, rooms, holder=self.holder, window=self.settings.publish_window, begun=healthy, now=clock.now()
         )  # fmt: skip
         self._marks.claimed(len(claimed))
         return claimed
@@ -220,7 +220,7 @@ class Relay:
     def _release(self, connection: Connection, rows: Iterable[Claimed]) -> None:
         held = [(row.id, row.token) for row in rows]
         delay = 0.0 if self._draining.is_set() else self.settings.poll
-        claims.release(connection, held, holder=self.holder, delay=delay, now=None)
+        claims.release(connection, held, holder=self.holder, delay=delay, now=clock.now())
 
     def _messages(self, claimed: Sequence[Claimed]) -> list[tuple[str, list[Claimed]]]:
         by_queue: dict[str, list[Claimed]] = {}

@@ -17,6 +17,8 @@ from psycopg.rows import dict_row
 from sagas.events import Attempt, Decision, Direction, Entry, Facts, Kind
 from sagas.fold import UNTOUCHED, track_of
 from sagas.keys import idempotency_key
+from sagas.payloads import LARGE, request_text
+from sagas.reader import Reader
 from sagas.states import State, Status, StepState
 from sagas.takeover import NOTHING, Memory
 from sagas_outbox import claims
@@ -46,15 +48,25 @@ class Delivery:
     state: State
     attempt: Attempt | None  # None: a request, such as a cancel
     payload: str | None = None  # of a request
-    history: dict[int, bytes] = field(default_factory=dict)  # seq -> data of entry 0 and of done steps
+    history: dict[int, bytes | None] = field(default_factory=dict)  # seq -> data of entry 0 and of done steps
+    reader: Reader = field(default_factory=lambda: Reader(facts_of))
     memory: Memory = NOTHING
     asked: bool = False  # a request of its saga, such as a cancel, waits to be applied
+    definition: str = ""  # fingerprint of the steps it was started with
+    held_up: bool = False  # its saga, its definition or its queue is paused
+    early: bool = False  # a signal that has to wait for another that was sent before it
+    progress: Raw | None = None  # what an earlier attempt said of how far it had come
     late: Raw | None = None  # when undoing: an answer of the step that came after it was given up
     begun_at: float  # this process's monotonic clock, before the statement that began it
 
     @property
     def held(self) -> Held:
         return self.id, self.token
+
+    @property
+    def heavy(self) -> bool:
+        """Whether some payload of its saga is so large that it is loaded only when asked for."""
+        return None in self.history.values()
 
     @property
     def label(self) -> str:
@@ -71,9 +83,18 @@ class Damaged:
     problem: str
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A begun signal whose saga does not exist yet."""
+
+    held: Held
+    age: float  # seconds since it was sent
+    what: str  # what it says, for messages
+
+
 def begin(
     connection: Connection, held: Sequence[Held], *, holder: str, lease: float, published: bool, now: datetime | None
-) -> list[Delivery | Damaged]:
+) -> list[Delivery | Damaged | Kept]:
     """Take rows over by id and token, in one statement for all of them.
 
     Args:
@@ -96,25 +117,30 @@ def begin(
 
 def _begin(
     connection: Connection, held: Sequence[Held], *, holder: str, lease: float, published: bool, now: datetime | None
-) -> list[Delivery | Damaged]:
+) -> list[Delivery | Damaged | Kept]:
     parameters = {
         "ids": [id for id, _ in held], "tokens": [token for _, token in held],
-        "holder": holder, "lease": lease, "published": published, "now": now,
+        "holder": holder, "lease": lease, "published": published, "now": now, "large": LARGE,
     }  # fmt: skip
     began = time.monotonic()
     with psycopg.Cursor(connection, row_factory=dict_row) as cursor:
         return [_delivery(row, began) for row in cursor.execute(query(PACKAGE, "begin"), parameters)]
 
 
-def _delivery(row: dict[str, Any], began: float) -> Delivery | Damaged:
+def _delivery(row: dict[str, Any], began: float) -> Delivery | Damaged | Kept:
+    if row["kind"] == "signal" and row["saga_id"] is None:
+        return Kept(
+            (row["id"], row["token"]), row["now"] - (row["asked_at"] or row["now"]), request_text(row["payload"])
+        )
     try:
         state = state_of(row)
         return Delivery(
             id=row["id"], token=row["token"], kind=row["kind"], queue=row["queue"], saga_id=row["saga_id"],
             name=row["name"], version=row["version"], key=row["key"], state=state,
             attempt=_attempt(row, state), payload=row["payload"], memory=_memory(row), begun_at=began,
-            late=_raw(row["late_response"]), asked=row["asked"],
-            history={s: e.encode() for s, e in zip(row["history_seqs"] or (), row["history"] or (), strict=True)},
+            late=_raw(row["late_response"]), asked=row["asked"], definition=row["definition"],
+            held_up=row["held_up"] or row["paused"], early=row["early"], progress=_raw(row["progress"]),
+            history={s: e and e.encode() for s, e in zip(row["history_seqs"] or (), row["history"] or (), strict=True)},
         )  # fmt: skip
     except (ValueError, TypeError, msgspec.MsgspecError) as problem:
         return Damaged((row["id"], row["token"]), f"saga {row['saga_id']}: {problem}")
@@ -131,7 +157,7 @@ def state_of(row: dict[str, Any]) -> State:
         raise ValueError("there is no such saga")
     return State(
         status=Status(row["status"]), seq=row["seq"], steps=_steps.decode(row["steps"]),
-        cancel_requested=row["cancel_requested"], error=row["error"],
+        cancel_requested=row["cancel_requested"], error=row["error"], paused=row["paused"], deadline=row["deadline"],
         parked_from=None if row["parked_from"] is None else Status(row["parked_from"]),
     )  # fmt: skip
 
@@ -156,11 +182,12 @@ def _raw(text: str | None) -> Raw | None:
     return None if text is None else Raw(text.encode())
 
 
-def load(connection: Connection, held: Sequence[Held]) -> dict[int, State]:
-    """The sagas of rows that are still ours, by row id, as they stand now."""
+def load(connection: Connection, held: Sequence[Held]) -> dict[Held, State]:
+    """The sagas of rows that are still ours, by row id and token, as they stand now."""
     parameters = {"ids": [id for id, _ in held], "tokens": [token for _, token in held]}
     with psycopg.Cursor(connection, row_factory=dict_row) as cursor:
-        return {row["id"]: state_of(row) for row in cursor.execute(query(PACKAGE, "load"), parameters)}
+        found = cursor.execute(query(PACKAGE, "load"), parameters)
+        return {(row["id"], row["token"]): state_of(row) for row in found}
 
 
 def lock(connection: Connection, held: Sequence[Held]) -> set[int]:
@@ -175,6 +202,14 @@ def lock(connection: Connection, held: Sequence[Held]) -> set[int]:
     if missing and claims.wait_for(connection, missing, patience=PATIENCE):
         locked |= attempt(missing)
     return locked
+
+
+def hold_up(connection: Connection, held: Sequence[Held], *, delay: float, soon: float, now: datetime | None) -> None:
+    """Put paused work off by `delay` seconds; by `soon` where it is not paused any more, or perhaps not."""
+    parameters = {
+        "ids": [id for id, _ in held], "tokens": [token for _, token in held], "delay": delay, "soon": soon, "now": now,
+    }  # fmt: skip
+    run(connection, query(PACKAGE, "hold_up"), parameters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +234,7 @@ def record(
         return {}
     parameters = _columns(batch) | _log_columns(batch) | _new_row_columns(batch) | _mark_columns(batch)
     parameters |= {"holder": holder, "lease": lease, "now": now}
-    return dict(run(connection, query(PACKAGE, "record"), parameters).fetchall())
+    return {id: goes_on for id, goes_on, _ in run(connection, query(PACKAGE, "record"), parameters)}
 
 
 def recorded(connection: Connection, batch: Sequence[Recording], *, holder: str) -> dict[int, bool]:
@@ -218,11 +253,15 @@ def recorded(connection: Connection, batch: Sequence[Recording], *, holder: str)
     return dict(run(connection, query(PACKAGE, "recorded"), parameters).fetchall())
 
 
-def remember(connection: Connection, delivery: Delivery, key: str, response: Raw) -> None:
-    """Keep an answer in the dedupe table that came too late to be recorded, and tell a saga that has turned back."""
+def remember(connection: Connection, delivery: Delivery, key: str, response: Raw | None) -> None:
+    """Keep an answer in the dedupe table that came too late to be recorded, and tell a saga that has turned back.
+
+    Without a response: it happened, but what came back cannot be stored.
+    """
     assert delivery.attempt is not None
     parameters = {
-        "key": key, "saga_id": delivery.saga_id, "token": delivery.token, "response": bytes(response).decode(),
+        "key": key, "saga_id": delivery.saga_id, "token": delivery.token,
+        "response": None if response is None else bytes(response).decode(),
         "queue": delivery.queue, "step": delivery.attempt.step,
     }  # fmt: skip
     run(connection, query(PACKAGE, "remember"), parameters)
@@ -252,7 +291,19 @@ def _columns(batch: Sequence[Recording]) -> dict[str, Any]:
         "first_begun": [row and row.first_begun_at for row in rows],
         "goes_on": [r.goes_on for r in batch],
         "wakes": [r.decision.wake for r in batch],
+        "pauseds": [state.paused for state in states],
+        "next_ids": [r.delivery.id for r in batch if r.decision.next],
+        "nexts": [_following(r) for r in batch if r.decision.next],
     }
+
+
+def _following(r: Recording) -> str:
+    """The start of the saga that takes over from this one, with the signals that nobody waited for."""
+    assert r.decision.next is not None
+    request = msgspec.json.decode(r.decision.next.request, type=dict[str, Raw])
+    signals = sorted(seq for step in r.decision.state.steps.values() for seq in step.signals)
+    carried: dict[str, Any] = {"continues": r.delivery.saga_id, "carry": signals}
+    return msgspec.json.encode(request | carried).decode()
 
 
 def _log_columns(batch: Sequence[Recording]) -> dict[str, Any]:
@@ -285,7 +336,7 @@ def _mark_columns(batch: Sequence[Recording]) -> dict[str, Any]:
     marks = [(r.delivery, mark) for r in batch for mark in r.decision.marks]
     return {
         "mark_ids": [delivery.id for delivery, _ in marks],
-        "mark_keys": [idempotency_key(delivery.saga_id, mark.step, "do") for delivery, mark in marks],
+        "mark_keys": [idempotency_key(delivery.saga_id, mark.step, "do", mark.generation) for delivery, mark in marks],
         "mark_states": [mark.state for _, mark in marks],
     }
 
@@ -327,5 +378,5 @@ def facts_bytes(entry: Entry) -> bytes:
 
 
 def is_result(entry: Entry) -> bool:
-    """Whether a log line holds a step's result."""
-    return entry.kind is Kind.STEP_DONE
+    """Whether a log line may hold a step's result."""
+    return entry.kind is Kind.STEP_DONE or entry.kind is Kind.SIGNALLED

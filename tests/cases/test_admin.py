@@ -39,7 +39,7 @@ def test_ad02_a_request_made_twice_acts_once(world: World) -> None:
     """Two retries at the same moment, and one from a stale page after the saga moved on: the parked step begins once
     more, the others are logged as ignored, and a completed step is never begun again.
 
-    The admin only looks; these are the same requests from the command line.
+    From the command line; the admin's forms also carry a nonce, see `tests/integration/test_admin_actions.py`.
     """
     world.plan("charge", *[ConnectionError("no reply")] * 3)
     run = begin(Trip)

@@ -8,12 +8,14 @@ from contextlib import contextmanager
 import pytest
 from django.db import connections, transaction
 
-from sagas import SagaNotFound
+from sagas import Missing, SagaNotFound
 from sagas.states import Status
 from sagas_django.models import OutboxRow
+from sagas_django.store import DjangoStore
 from tests.cases.conftest import Gate, Letter, Mailbox, at_gate, deliver, publish_due, relaying, sql, until_quiet
 from tests.integration.conftest import database_alias
 from tests.shop.sagas import Ordered, Trip
+from tests.shop.waiting import Questioned, Review
 from tests.shop.world import World
 from tests.support.stories import Aside, begin, differences, log_of, outbox
 
@@ -121,3 +123,57 @@ def test_fn02_a_cancel_that_commits_while_a_step_is_recorded(world: World) -> No
         until_quiet(relay, mailbox)
     assert (Trip.get(key="a").status, differences()) == (Status.CANCELLED, [])
     assert world.names == ["book", "charge", "refund", "unbook"]
+
+
+@pytest.mark.parametrize("missing", [Missing.KEEP, Missing.RAISE])
+def test_fn02_a_signal_before_the_commit_of_start(missing: Missing, world: World) -> None:
+    """The sender cannot see the saga yet. It is told so, unless it wants the signal to be kept: then workers look for
+    the saga again and again while there is none, and the saga takes the signal once it waits for it."""
+    mailbox = Mailbox()
+    with relaying(mailbox) as relay:
+        with uncommitted() as alias:
+            Questioned.start(Ordered(), key="a", using=alias)
+            Aside(lambda: send_early(missing)).join()
+            [*early] = publish_due(relay, mailbox)
+            assert sum(early_begins(each) for each in early) == 0  # begun, and given back
+        kept = OutboxRow.objects.filter(kind="signal").count()
+        assert kept == (missing is Missing.KEEP)
+        sql("update sagas_outbox set due_at = clock_timestamp() where kind = 'signal'")
+        until_quiet(relay, mailbox)
+    taken = "step_done answer" in log_of(Questioned.get(key="a").id)
+    assert taken == (missing is Missing.KEEP)
+    assert differences() == []
+
+
+def send_early(missing: Missing) -> None:
+    """Send a signal from a connection of its own."""
+    with transaction.atomic():
+        if missing is Missing.KEEP:
+            assert Questioned.answer.send(Review(True, "early"), key="a", missing=missing)
+        else:
+            with pytest.raises(SagaNotFound, match="missing=KEEP"):
+                Questioned.answer.send(Review(True, "early"), key="a", missing=missing)
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["before the wait", "in the wait"])
+def test_fn02_a_signal_while_the_saga_is_locked(waits: bool, world: World) -> None:
+    """Whoever records has the saga's row locked. A sender waits for nobody, before the wait and in it, and what it sent
+    is taken once."""
+    mailbox = Mailbox()
+    begin(Questioned)
+    with relaying(mailbox) as relay:
+        if waits:
+            until_quiet(relay, mailbox)
+        with DjangoStore("default").connect() as wire:
+            wire.execute("begin")
+            wire.execute("select 1 from sagas_saga for update")
+            Aside(lambda: send_now("in time")).join()
+            wire.execute("rollback")
+        until_quiet(relay, mailbox)
+    assert log_of(Questioned.get(key="a").id).count("step_done answer") == 1
+
+
+def send_now(note: str) -> None:
+    """Send a signal from a connection of its own; it waits for nobody, whoever holds the saga."""
+    with transaction.atomic():
+        assert Questioned.answer.send(Review(True, note), key="a")

@@ -21,6 +21,7 @@ from sagas_outbox.relay import UnknownQueue
 from tests.cases.conftest import Letter, Mailbox, deliver, publish_due, recover, relaying, sql, until_quiet, wait_until
 from tests.integration.conftest import database_alias
 from tests.shop.sagas import Charge, Externals, Ordered, Trip
+from tests.shop.waiting import Crowded
 from tests.shop.world import World
 from tests.support.stories import begin, begin_many, differences, log_of
 from tests.support.workers import begin_due, one_worker, run_batch
@@ -87,6 +88,36 @@ def test_ob02_two_rows_of_one_saga_in_either_order(world: World, cancel_first: b
     assert Externals.get(key="other").status == Status.COMPLETED
     assert (Trip.get(key="a").status, differences()) == (Status.CANCELLED, [])
     assert world.names == []
+
+
+@pytest.mark.parametrize("late_first", [False, True], ids=["in order", "the later one first"])
+def test_ob02_two_signals_of_one_saga_in_either_order(late_first: bool, world: World) -> None:
+    """One relay has claimed the first of two signals and stands still; the other publishes the second, and another
+    saga. Its worker gives the second back while the first is not applied: the log has them as they were sent."""
+    mailbox = Mailbox()
+    saga = begin(Crowded)
+    with relaying(mailbox) as relay:
+        until_quiet(relay, mailbox)
+        with transaction.atomic():
+            Crowded.one.send("first", key="a")
+            Crowded.one.send("second", key="a")
+        begin(Externals, "other")
+        first = OutboxRow.objects.filter(kind="signal").order_by("id").values_list("id", flat=True)[0]
+        with DjangoStore("default").connect() as slow, slow.transaction():
+            slow.execute("select 1 from sagas_outbox where id = %s for update", [first])
+            rest = publish_due(relay, mailbox)
+            assert first not in {id for letter in rest for id, _ in letter.rows}
+        late = publish_due(relay, mailbox)
+        assert [id for letter in late for id, _ in letter.rows] == [first]
+        for letter in rest + late if late_first else late + rest:
+            deliver(letter)
+        until_quiet(relay, mailbox)
+    assert Externals.get(key="other").status == Status.COMPLETED
+    notes = [value for (value,) in sql(HEARD, saga.id)]
+    assert (notes, differences()) == (["first", "second"], [])
+
+
+HEARD = "select data->>'result' from sagas_log where saga_id = %s and kind = 'signalled' order by seq"
 
 
 @pytest.mark.parametrize("step", ["charge", "confirm"])

@@ -90,10 +90,12 @@ def test_or01_no_clock_of_a_host_decides_anything() -> None:
     found = []
     for package in (sagas, sagas_outbox, sagas_celery):
         for path in Path(str(package.__file__)).parent.rglob("*.py"):
-            if "testing" in path.parts:
+            if "testing" in path.parts or path.name == "wording.py":  # which tells people how long ago something was
                 continue
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in WALL_CLOCK:
+                if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                    continue
+                if node.func.attr in WALL_CLOCK and ast.unparse(node.func) != "clock.now":  # which tests may move
                     found.append(f"{path}:{node.lineno}")
     assert found == []
 

@@ -117,10 +117,18 @@ def machine_input() -> Any:
 def test_rt02_both_numbers_are_seen(world: World) -> None:
     """How often a step was tried and how often it was asked about are told apart, in the row and in the log; and
     Postgres has room for many more."""
+    seen: list[tuple[int, int, int]] = []
+
+    def at_last(run: Any) -> str:
+        track = Waiting.get(key="a").steps["charge"].do
+        seen.append((track.asked, track.attempts, track.failures))
+        return "charge-1"
+
     world.plan("charge", ConnectionError("no reply"))
-    world.plan("find", *[Undecided("not yet")] * 5)
+    world.plan("find", *[Undecided("not yet")] * 5, at_last)
     saga = begin(Waiting)
     drain()
+    assert seen == [(5, 1, 1)]
     assert Waiting.get(key="a").status == Status.COMPLETED
     assert (Waiting.get(key="a").steps["charge"].do.attempts, world.count()) == (1, {"charge": 1, "find": 6})
     assert log_of(saga).count("step_undecided charge") == 5

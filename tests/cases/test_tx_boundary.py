@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 
 from sagas import KeyConflict, NotInTransaction
 from sagas.states import Status
-from sagas.testing.proxy import CutAfter, Fault, Pass, Proxy, Reset
+from sagas.testing.proxy import CutAfter, CutAt, Fault, Pass, Proxy, Reset
 from sagas.testing.servers import Postgres
 from sagas_django.caller import DjangoCaller
 from sagas_django.models import LogEntry, OutboxRow, SagaRow
@@ -246,3 +246,26 @@ def test_tx15_an_error_at_the_commit_reaches_the_caller(
             assert SagaRow.objects.using("other").count() == 1
             drain("other")
             assert Trip.get(key="one", using="other").status == Status.COMPLETED
+
+
+@pytest.mark.parametrize("arrives", [False, True])
+def test_tx15_an_error_of_a_start_that_commits_itself_reaches_the_caller(
+    arrives: bool, postgres_server: Postgres, fresh_database: str
+) -> None:
+    """With `own_transaction=True` the commit is ours: where its line breaks, the caller hears of it as well."""
+    where: dict[str, Any] = database_from_url(fresh_database)
+
+    def place() -> bool:
+        return Trip.start(Ordered(7), key="one", using="other", own_transaction=True).created
+
+    with Proxy(postgres_server.host, postgres_server.port) as proxy:
+        cut = where | {"HOST": "127.0.0.1", "PORT": str(proxy.port)}
+        with database_alias("other", cut):
+            assert SagaRow.objects.using("other").count() == 0  # connected
+            proxy.fault = CutAt(words=b"sagas_start_v1", answered=arrives)
+            with pytest.raises(DatabaseError):
+                place()
+            proxy.fault = Pass()
+            connections["other"].close_if_unusable_or_obsolete()
+            assert place() is not arrives
+            assert SagaRow.objects.using("other").count() == 1

@@ -5,12 +5,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pytest_django import DjangoDbBlocker
 
+from sagas.testing.moving import Clock
 from sagas.testing.servers import Postgres
 from tests.settings import database_from_url
 from tests.shop import world as outside
@@ -19,7 +21,8 @@ from tests.shop.world import World
 EMPTY = """
 set local sagas.pruning = 'on';
 delete from sagas_outbox; delete from sagas_saga; delete from sagas_log; delete from sagas_dedupe;
-delete from sagas_pace; delete from shop_order; delete from shop_booking; delete from shop_seat
+delete from sagas_pace; delete from sagas_signal; delete from sagas_pause;
+delete from shop_order; delete from shop_booking; delete from shop_seat
 """
 
 
@@ -35,7 +38,23 @@ def world() -> Iterator[World]:
 def quiet(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """No wake-ups (workers end when idle, nobody has to listen meanwhile), and always half of the backoff."""
     settings.SAGAS = {"WAKE": False}
-    monkeypatch.setattr("sagas.body.random", SimpleNamespace(random=lambda: 0.5))
+    monkeypatch.setattr("sagas.perform.random", SimpleNamespace(random=lambda: 0.5))
+
+
+@pytest.fixture
+def time_machine(shop: str) -> Iterator[Clock]:
+    """Moves the time that sagas of this process go by."""
+    from django.db import connection
+
+    def read() -> datetime:
+        with connection.cursor() as cursor:
+            cursor.execute("select clock_timestamp()")
+            found: datetime = cursor.fetchone()[0]
+            return found
+
+    clock = Clock(read)
+    yield clock
+    clock.reset()
 
 
 @contextmanager
@@ -51,7 +70,7 @@ def database_alias(alias: str, entry: dict[str, Any]) -> Iterator[str]:
     connections.configure_settings(connections.databases)
     if before:
         del connections[alias]
-    ports.register_store(alias, lambda: DjangoStore(alias))
+    ports.register_store(alias, lambda: DjangoStore(alias), owner="sagas_django")
     try:
         yield alias
     finally:

@@ -251,7 +251,7 @@ def test_page_bounds_the_log(client: Client, monkeypatch: pytest.MonkeyPatch) ->
 def test_page_needs_the_same_queries_for_any_log(
     client: Client, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
-    """Session, user, the row, the log, the outbox, the dedupe table."""
+    """Session, user, the row, the log, the outbox, the dedupe table, and what is paused."""
     saga = make_saga()
     detail(client, saga)  # Django looks up the content type once in a process
     for expected in (1, 60):
@@ -260,7 +260,7 @@ def test_page_needs_the_same_queries_for_any_log(
         for number in range(OutboxRow.objects.count(), expected):
             OutboxRow.objects.bulk_create([OutboxRow(
                 saga_id=saga.id, kind="cancel", queue="q", due_at=timezone.now(), payload={"n": number})])  # fmt: skip
-        with django_assert_num_queries(6):
+        with django_assert_num_queries(7):
             detail(client, saga)
 
 

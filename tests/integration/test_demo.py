@@ -23,14 +23,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(not sys.platform.startswith("
 class Demo:
     """A demo under way, in a process group of its own like a command in a terminal."""
 
-    def __init__(self, output: Path, *options: str) -> None:
+    def __init__(self, output: Path, *options: str, module: str = "example_project.demo", **env: str) -> None:
         self._output = output
         own_servers = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "REDIS_URL")}
         with output.open("wb") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "example_project.demo", *options],
+                [sys.executable, "-m", module, *options],
                 cwd=ROOT,
-                env=own_servers,
+                env=own_servers | env,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,

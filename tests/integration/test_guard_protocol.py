@@ -300,7 +300,7 @@ def test_record_needs_the_saga_as_it_was(wire: Connection) -> None:
     decision = machine.decide(Externals.plan, cancel.state, Cancel("", "enough"))
     assert record(wire, Recording(cancel, decision, False, False)) == {cancel.id}
     assert record(wire, done(held)) == set()
-    held.state = rows.load(wire, [held.held])[held.id]
+    held.state = rows.load(wire, [held.held])[held.held]
     assert record(wire, done(held)) == {held.id}
     assert log_of(run) == ["started", "cancel_requested", "step_done one", "compensating", "cancelled"]
 

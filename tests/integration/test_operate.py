@@ -13,9 +13,10 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone, translation
 
 from sagas import NOT_DONE, Refused
+from sagas import operate as core_operate
 from sagas.events import Direction, Kind, Source
 from sagas.states import Status, StepStatus
-from sagas_django import operate, wording
+from sagas_django import wording
 from sagas_django.models import LogEntry, OutboxRow, SagaRow
 from tests.integration.conftest import database_alias
 from tests.shop.sagas import Asked, Blind, Pivoted, Trip
@@ -201,4 +202,4 @@ def test_everything_has_a_word() -> None:
 def test_entries_of_any_kind_have_a_line() -> None:
     """Also with facts of a newer version."""
     entry = LogEntry(kind="newer", step=None, data={"error": {"message": "m"}, "source": "oracle"}, attempt=0)
-    assert operate.entry_text(entry).split() == ["newer", "answered", "by", "oracle", ":", "m"]
+    assert core_operate.entry_text(entry, wording).split() == ["newer", "answered", "by", "oracle", ":", "m"]

@@ -25,7 +25,7 @@ from sagas_outbox import claims
 from sagas_outbox.claims import Room
 from sagas_outbox.link import Link
 from tests.shop.sagas import Externals
-from tests.support.stories import begin, expire_leases, log_of
+from tests.support.stories import begin, dedupe, entries, expire_leases, log_of
 
 pytestmark = pytest.mark.usefixtures("shop")
 
@@ -100,3 +100,41 @@ def test_a_late_answer_stays_with_its_step(wire: psycopg.Connection[Any]) -> Non
     assert step.attempt is not None
     done = replace(decided(step, Succeeded(step.attempt, Raw(b"null"))), goes_on=True)
     assert _next(done, 0.0).late is None
+
+
+def test_two_begins_of_one_row_in_one_process_are_told_apart(wire: psycopg.Connection[Any]) -> None:
+    """A process that was frozen takes its own row over again, and both bodies come to their end at once: the second is
+    recorded, and what the first brought is kept as a late answer is."""
+    saga = begin(Externals)
+    first = take(wire, "worker:1")
+    expire_leases()
+    second = take(wire, "worker:1")
+    assert first.attempt is not None and second.attempt is not None and second.token > first.token
+    with closing(Link(DjangoStore("default").connect)) as link:
+        recorder = Recorder(link, definition_of, holder="worker:1", lease=5, goes_on=lambda *_: False)
+        recorder.record([
+            (first, Succeeded(first.attempt, Raw(b'"first"'))), (second, Succeeded(second.attempt, Raw(b'"second"'))),
+        ])  # fmt: skip
+    assert log_of(saga)[1].startswith("step_done")
+    assert [each["result"] for each in (entry.data for entry in entries(saga)) if "result" in each] == ["second"]
+    assert list(dedupe(saga).values()) == ["done"]
+
+
+def test_a_server_that_turned_read_only_is_left(wire: psycopg.Connection[Any]) -> None:
+    """After a failover the old connection may live on and refuse every write: the recorder takes another one."""
+    saga = begin(Externals)
+    delivery = take(wire, "worker:1")
+    assert delivery.attempt is not None
+    opened: list[psycopg.Connection[Any]] = []
+
+    def connect() -> psycopg.Connection[Any]:
+        opened.append(DjangoStore("default").connect())
+        if len(opened) == 1:
+            opened[0].execute("set default_transaction_read_only = on")
+        return opened[-1]
+
+    with closing(Link(connect)) as link:
+        recorder = Recorder(link, definition_of, holder="worker:1", lease=30, goes_on=lambda *_: False)
+        recorder.record([(delivery, Succeeded(delivery.attempt, Raw(b"null")))])
+    assert len(opened) == 2
+    assert log_of(saga)[1].startswith("step_done")

@@ -279,7 +279,9 @@ def test_abort_closes_a_parked_saga(world: World) -> None:
 def test_abort_of_a_running_saga_is_ignored(world: World) -> None:
     """Only what is parked can be closed by hand; the command says so, and a request that comes anyway does nothing."""
     run = begin(Local)
-    with pytest.raises(CommandError, match="is running, where this changes nothing; possible now: cancel, retry"):
+    with pytest.raises(
+        CommandError, match="is running, where this changes nothing; possible now: retry, cancel, pause"
+    ):
         call_command("sagas", "abort", "test.local:a", reason="by mistake")
     engine.request(None, "abort", id=run.id, reason="by mistake")
     drain()

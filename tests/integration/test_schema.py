@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+import uuid
+from collections.abc import Callable
 from io import StringIO
 
 import psycopg
 import pytest
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
 from django.apps import apps
 from django.core.management import call_command
 from django.db import InternalError, ProgrammingError, connection, transaction
 from django.db.utils import IntegrityError
+from sqlalchemy import MetaData, create_engine
 
 from sagas.events import Direction, Kind
 from sagas.machine import DIRECTION, TERMINAL
@@ -20,7 +25,10 @@ from sagas.testing.servers import Postgres
 from sagas.worker import REQUESTS
 from sagas_django.checks import SCHEMA, check_databases
 from sagas_django.models import LogEntry, SagaRow
+from sagas_sqlalchemy import alembic
+from sagas_sqlalchemy.tables import sagas_tables
 from tests.shop.sagas import Trip
+from tests.support.catalog import catalog
 from tests.support.stories import begin, differences, drain
 
 pytestmark = pytest.mark.usefixtures("shop")
@@ -155,35 +163,51 @@ def test_models_describe_the_tables() -> None:
         assert fields == columns, model
 
 
-def test_migrations_and_sql_file_give_the_same_database(postgres_server: Postgres, shop: str) -> None:
-    """The numbered SQL files alone make what the migrations make: columns, constraints, indexes, functions."""
-    with psycopg.connect(shop) as migrated:
-        expected = description(migrated)
-    url = postgres_server.create_database("sagas_from_file")
-    try:
-        with psycopg.connect(url) as made:
-            for number in range(1, len(NAMES) + 1):
-                made.execute(schema_sql(number), prepare=False)  # type: ignore[arg-type]
-            assert description(made) == expected
-            assert made.execute("select max(version) from sagas_schema").fetchone() == (SCHEMA,)
-    finally:
-        postgres_server.drop_database("sagas_from_file")
-    assert len(expected) > 100
+def from_files(url: str) -> None:
+    """The numbered SQL files, one after the other."""
+    with psycopg.connect(url) as made:
+        for number in range(1, len(NAMES) + 1):
+            made.execute(schema_sql(number).encode(), prepare=False)
 
 
-def description(database: psycopg.Connection[tuple[object, ...]]) -> set[tuple[object, ...]]:
-    """Everything of ours that is in a database."""
-    queries = (
-        "select 'column', table_name, column_name, data_type, is_nullable, column_default, is_identity"
-        " from information_schema.columns where table_name like 'sagas%'",
-        "select 'constraint', conrelid::regclass::text, conname, pg_get_constraintdef(oid) from pg_constraint"
-        " where conname like 'sagas%'",
-        "select 'index', tablename, indexname, indexdef from pg_indexes where tablename like 'sagas%'",
-        "select 'function', proname, pg_get_functiondef(oid) from pg_proc where proname like 'sagas%'",
-        "select 'trigger', tgname, pg_get_triggerdef(oid) from pg_trigger where tgname like 'sagas%'",
-        "select 'options', relname, reloptions::text from pg_class where relname like 'sagas%'",
+def from_tables(url: str) -> None:
+    """`create_all` of a MetaData with our tables, whose naming conventions are no business of theirs."""
+    metadata = MetaData(
+        naming_convention={"ck": "ck_%(table_name)s_%(constraint_name)s", "ix": "ix_%(column_0_label)s"}
     )
-    return {row for query in queries for row in database.execute(query)}  # type: ignore[arg-type]
+    sagas_tables(metadata)
+    engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+    metadata.create_all(engine)
+    engine.dispose()
+
+
+def from_alembic(url: str) -> None:
+    """Alembic, through the operations that a revision is given."""
+    engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+    with engine.begin() as connection:
+        alembic.upgrade(Operations(MigrationContext.configure(connection)), to=len(NAMES))
+    engine.dispose()
+
+
+@pytest.mark.parametrize("make", [from_files, from_tables, from_alembic])
+def test_all_ways_give_the_same_database(make: Callable[[str], None], postgres_server: Postgres, shop: str) -> None:
+    """Django's migrations, the SQL files, Alembic and the `Table` objects: the same to the last storage option."""
+    with psycopg.connect(shop) as migrated:
+        expected = catalog(migrated)
+    name = f"sagas_{make.__name__}_{uuid.uuid4().hex[:12]}"
+    url = postgres_server.create_database(name)
+    try:
+        make(url)
+        with psycopg.connect(url) as made:
+            found = catalog(made)
+            assert made.execute("select array_agg(version order by version) from sagas_schema").fetchone() == (
+                list(range(1, SCHEMA + 1)),
+            )
+    finally:
+        postgres_server.drop_database(name)
+    assert found - expected == expected - found == set()
+    assert {row[0] for row in found} == {"column", "constraint", "index", "function", "trigger", "relation"}
+    assert len(found) > 100
 
 
 def test_checks_are_content_with_a_migrated_database() -> None:

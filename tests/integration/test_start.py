@@ -39,7 +39,9 @@ def test_writes_saga_log_and_outbox_row() -> None:
         )  # fmt: skip
         [started] = entries(run)
         saga = {"key": "a", "name": "test.trip", "input": {"number": 7}, "version": 1, "run": 1}
-        assert started.data["saga"] == {**saga, "headers": {"traceparent": "00-1"}}
+        assert started.data["saga"] == {
+            **saga, "headers": {"traceparent": "00-1"}, "definition": Trip.fingerprint()
+        }  # fmt: skip
 
 
 def test_outer_rollback_takes_the_saga_along() -> None:

@@ -14,10 +14,10 @@ from django.test.utils import CaptureQueriesContext
 from sagas import Refused
 from sagas.local import LocalRunner
 from sagas.states import Status
-from sagas_django.models import SagaRow
+from sagas_django.models import OutboxRow, SagaRow
 from sagas_django.store import DjangoStore
 from tests.shop.models import Booking, Seat
-from tests.shop.sagas import Local, Locals
+from tests.shop.sagas import Local, Locals, Trip
 from tests.shop.world import World
 from tests.support.stories import (
     Aside,
@@ -386,3 +386,17 @@ def test_a_commit_that_never_arrived_runs_again(world: World, monkeypatch: pytes
     drain()
     assert bookings() == dict.fromkeys(KEYS[:many], 1)
     assert {Local.get(key=key).status for key in KEYS[:many]} == {Status.COMPLETED}
+
+
+def test_a_connection_that_turned_read_only_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a failover a kept connection may live on and refuse every write: it costs one lease, not the saga."""
+    begin(Trip)
+    monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", None)
+    connection.close()
+    with connection.cursor() as cursor:
+        cursor.execute("set default_transaction_read_only = on")
+    run_together()
+    assert [row.deliveries for row in OutboxRow.objects.all()] == [1]
+    expire_leases()
+    drain()
+    assert Trip.get(key="a").status == Status.COMPLETED

@@ -10,8 +10,12 @@ import itertools
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from sagas.machine import TERMINAL
 from sagas.states import Status
 from tests.modelcheck.bodies import Takes, land
+from tests.modelcheck.brain import OPEN
+from tests.modelcheck.invariants import ACTING
+from tests.modelcheck.provider import Effect
 from tests.modelcheck.scenario import Late, Scenario
 from tests.modelcheck.worker import keeper, locked, worker_moves
 from tests.modelcheck.world import UNSURE, WRITTEN, Delivery, Row, World, trimmed, with_worker
@@ -48,6 +52,7 @@ def _moves(scenario: Scenario, world: World) -> Iterator[Takes]:
         if deliveries:
             yield from worker_moves(scenario, world, who)
     yield from _network(scenario, world)
+    yield from _times(scenario, world)
     yield from _people(scenario, world)
 
 
@@ -171,6 +176,27 @@ def _network(scenario: Scenario, world: World) -> Iterator[Takes]:
             yield f"{name} is executed", _now_written(written, d), ""
 
 
+def _times(scenario: Scenario, world: World) -> Iterator[Takes]:
+    """What happens to keys and rows while nobody acts."""
+    acts = any(d.phase in ACTING and d.direction == "do" for holds in world.workers for d in holds)
+    sent = any(request.direction == "do" for request in world.flight)
+    if scenario.provider.forgets and not world.clock and not acts and not sent:
+        sagas = tuple(saga.but(effects=tuple(map(_forgotten, saga.effects))) for saga in world.sagas)
+        yield "`key_ttl` passes; the provider forgets the keys it knew", world.but(clock=1.0, sagas=sagas), "forgotten"
+    if world.clock < scenario.latest:
+        yield "time passes", world.but(clock=world.clock + 1.0), ""
+    if not any(world.workers) and not world.pending:  # for a rebuild the workers are stopped
+        for which in range(len(world.sagas)):
+            if scenario.status(world, which) in OPEN:
+                after = scenario.store.rebuild(world, which)
+                yield "the saga's rows are lost, and made again from its log", after, "rows lost"
+
+
+def _forgotten(named: tuple[str, Effect]) -> tuple[str, Effect]:
+    name, effect = named
+    return name, effect.but(forgotten=len(effect.stands))
+
+
 def _now_written(world: World, sent: Delivery) -> World:
     """Its worker does not know, if it is still there; a lease that it wrote is its own."""
     workers = tuple(
@@ -193,3 +219,35 @@ def _people(scenario: Scenario, world: World) -> Iterator[Takes]:
         if left.retries and "retry" not in pending and scenario.status(world, which) is Status.PARKED:
             after = store.request(world, which, "retry")
             yield "an operator asks to retry", after.but(left=left.but(retries=left.retries - 1)), ASKED
+        if left.aborts and "abort" not in pending and scenario.status(world, which) is Status.PARKED:
+            after = store.request(world, which, "abort")
+            yield "an operator asks to abort", after.but(left=left.but(aborts=left.aborts - 1)), ASKED
+    yield from _operators(scenario, world)
+    yield from _senders(scenario, world)
+    if scenario.effects and "release" in scenario.kinds and not world.release:
+        yield "a release changes what the step asks for", world.but(release=1), "release"
+
+
+def _operators(scenario: Scenario, world: World) -> Iterator[Takes]:
+    left, store = world.left, scenario.store
+    for which in range(len(world.sagas)):
+        pending = {row.kind for row in world.rows if row.saga == which}
+        if left.pauses and "pause" not in pending and scenario.status(world, which) not in TERMINAL:
+            after = store.request(world, which, "pause")
+            yield "an operator asks to pause", after.but(left=left.but(pauses=left.pauses - 1)), ASKED
+        if scenario.paused(world, which) and "resume" not in pending:
+            yield "an operator asks to resume", store.request(world, which, "resume"), ASKED
+        if left.redos and "redo" not in pending and scenario.status(world, which) is Status.PARKED:
+            for step in scenario.plans[which].steps:
+                after = store.request(world, which, "redo", step.name)
+                yield f"an operator asks to redo {step.name}", after.but(left=left.but(redos=left.redos - 1)), ASKED
+
+
+def _senders(scenario: Scenario, world: World) -> Iterator[Takes]:
+    left = world.left
+    if left.starts:
+        yield "a caller starts the saga", scenario.store.start(world).but(left=left.but(starts=0)), ASKED
+    if left.signals:
+        after = scenario.store.send(world, left.signals[0])
+        says = f"somebody sends signal {after.sent} to {left.signals[0]}"
+        yield says, after.but(left=left.but(signals=left.signals[1:])), ASKED

@@ -3,8 +3,11 @@
 States are numbered. Events and actions are tuples that begin with a word:
 
     ("run", argument, generation)   ("ask",)   ("misplaced",)
-    ("succeeded", source, result)   ("failed",) ("refused",) ("undecided",) ("not_done",) ("lost", crashed)
-    ("withdrawn",)  ("cancel", "")  ("retry", "")  ("late_answer", step)
+    ("succeeded", source, result)   ("unstorable",) ("failed",) ("refused", partly) ("undecided",)
+    ("not_done",)   ("lost", crashed)   ("withdrawn",)
+    ("wait",)   ("waits", until)   ("timed_out",)   ("choose",)   ("chosen",)   ("skipped",)   ("unbegun",)
+    ("cancel", "")  ("retry", "")  ("abort", "")  ("late_answer", step)  ("signal", step, number)
+    ("pause", "")   ("resume", "")  ("redo", step)
 
 The argument of a compensation is a result, or UNKNOWN, or RESULT: the stored one. Results are small numbers:
 which of the effects at the provider it stands for.
@@ -12,7 +15,9 @@ which of the effects at the provider it stands for.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 from msgspec import Raw
@@ -20,8 +25,11 @@ from msgspec.structs import replace
 
 from sagas import fold, machine, takeover
 from sagas.events import (
+    Abort,
     Attempt,
     Cancel,
+    Chosen,
+    Continuation,
     Decision,
     Direction,
     ErrorText,
@@ -31,17 +39,26 @@ from sagas.events import (
     LateAnswer,
     Lost,
     NotDone,
+    Pause,
+    Rebuild,
+    Redo,
     Refused,
+    Resume,
     RetryNow,
+    Signal,
+    Skipped,
     Source,
     Start,
     Succeeded,
+    TimedOut,
     Undecided,
+    Unstorable,
+    Waits,
     Withdrawn,
     Work,
 )
 from sagas.plan import Plan
-from sagas.states import State, Status
+from sagas.states import State, Status, StepStatus
 from tests.modelcheck.provider import NOTHING, UNKNOWN
 from tests.modelcheck.value import Value
 from tests.modelcheck.world import Call, Delivery, Memory
@@ -62,15 +79,22 @@ class Outcome(Value, frozen=True):
     work: tuple[str, str] | None  # the saga's row from now on: step and direction
     at_once: bool  # and it is due at once
     result: tuple[str, int] | None  # step and result that it logs
-    closes: tuple[str, ...]  # steps that may not begin any more
+    closes: tuple[str, ...]  # steps that may not begin any more, each with the generation of its key
     wake: bool
+    first: float | None  # when the work of that row was first begun
+    heard: int | None  # seq of the entry that holds a signal
+    noted: bool  # a signal came too late
+    took: tuple[int, ...]  # seqs of signals that ended a wait
+    skipped: tuple[str, ...]
+    redone: tuple[str, ...]  # steps that begin anew
+    next: bool  # another run goes on from here
     folds: bool  # folding its entries into the state before gives the state after
 
 
 class Brain:
     """One saga definition and everything it was asked so far."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, deadline: float | None = None) -> None:
         self.plan = plan
         self.states: list[State] = []
         self._ids: dict[bytes, int] = {}
@@ -80,7 +104,7 @@ class Brain:
         self.external = {step.name: step.external for step in plan.steps}
         self.undo_external = {step.name: step.undo is not None and step.undo.external for step in plan.steps}
         started = machine.decide(plan, None, Start(Raw(b"{}")))
-        self.start = self._number(started.state)
+        self.start = self._number(replace(started.state, deadline=deadline))
 
     def _number(self, state: State) -> int:
         encoded = msgspec.json.encode(state, order="deterministic")
@@ -99,9 +123,44 @@ class Brain:
             self._works[state] = tuple((row.step, row.direction.value) for row in rows)
         return self._works[state]
 
+    def first_begun(self, state: int, step: str, direction: str) -> float | None:
+        """When this work was first begun, as far as the saga knows."""
+        return fold.track_of(machine.step_of(self.states[state], step), Direction(direction)).first_begun_at
+
+    def rebuilt(self, state: int) -> Outcome:
+        """What `rebuild` makes of a saga whose rows were lost."""
+        before = self.states[state]
+        decision = machine.decide(self.plan, before, Rebuild())
+        row = machine.rows(self.plan, decision.state)[0]
+        outcome = self._outcome(before, decision)
+        return outcome.but(work=(row.step, row.direction.value), first=row.first_begun_at)
+
     def runs_locally(self, step: str, direction: str) -> bool:
         """Whether this work is done inside one database transaction."""
+        if direction == "do" and self.plan.by_name[step].wait is not None:
+            return False  # it needs no transaction of its own
         return not (self.external if direction == "do" else self.undo_external)[step]
+
+    def generation(self, state: int, step: str) -> int:
+        """Which generation of its key a step is at."""
+        return machine.step_of(self.states[state], step).generation if step else 0
+
+    def waiting(self, state: int, step: str) -> bool:
+        """Whether the saga has come to this wait."""
+        return machine.step_of(self.states[state], step).status is StepStatus.WAITING
+
+    def until(self, state: int, step: str) -> float | None:
+        """When this wait ends."""
+        return machine.step_of(self.states[state], step).until
+
+    def skipped(self, state: int, step: str) -> bool:
+        """Whether a step was left out."""
+        return machine.step_of(self.states[state], step).status is StepStatus.SKIPPED
+
+    def signals(self, state: int) -> frozenset[int]:
+        """Signals that have arrived and were not taken yet, or were: the seqs of their entries."""
+        steps = self.states[state].steps.values()
+        return frozenset(seq for step in steps for seq in (*step.signals, step.result) if seq is not None)
 
     def queue(self, step: str, direction: str) -> str:
         """The queue of this work."""
@@ -114,9 +173,12 @@ class Brain:
 
     def unlogged(self, state: int, outcome: Outcome) -> Outcome:
         """A decision whose flag is written without a log entry (only a mutation does that)."""
-        flag = self.states[outcome.state].cancel_requested
-        after = replace(self.states[state], cancel_requested=flag)
-        return outcome.but(state=self._number(after), seq=after.seq, entries=(), folds=after == self.states[state])
+        before, made = self.states[state], self.states[outcome.state]
+        after = replace(before, cancel_requested=made.cancel_requested)
+        folds = after == before
+        if outcome.heard is not None:  # and what the check is after is that it is overwritten
+            after, folds, outcome = replace(made, seq=before.seq), True, outcome.but(took=())
+        return outcome.but(state=self._number(after), seq=after.seq, entries=(), folds=folds)
 
     # --- assess ---
 
@@ -130,7 +192,7 @@ class Brain:
         if found != UNKNOWN:
             response = found
         closed = memory is not None and memory.closed and d.direction != "undo"
-        asked = (state, d.step, d.direction, d.deliveries, closed, response, not_done)
+        asked = (state, d.step, d.direction, d.deliveries, d.first, d.now, closed, response, not_done)
         if asked not in self._assessed:
             recalled = takeover.Memory(closed, None if response is None else raw(response))
             action = takeover.assess(self.plan, self.states[state], attempt(d), memory=recalled, not_done=not_done)
@@ -141,11 +203,11 @@ class Brain:
 
     def decide(self, state: int, d: Delivery, call: Call) -> Outcome:
         """What the machine makes of an event."""
-        asked = (state, d.step, d.direction, d.deliveries, call)
+        asked = (state, d.step, d.direction, d.deliveries, d.first, d.now, call)
         if asked not in self._decided:
             before = self.states[state]
             if call[0] == "misplaced":
-                decision = machine.place(self.plan, before)
+                decision = machine.place(self.plan, before, d.now)
             else:
                 decision = machine.decide(self.plan, before, _event(attempt(d), call))
             self._decided[asked] = self._outcome(before, decision)
@@ -156,7 +218,8 @@ class Brain:
         for entry in entries:
             folded = fold.evolve(folded, entry)
         row = decision.rows[0] if decision.rows else None
-        done = [each for each in entries if each.kind is Kind.STEP_DONE]
+        done = [each for each in entries if each.kind is Kind.STEP_DONE and each.data.ref is None]
+        signals = [each for each in entries if each.kind is Kind.SIGNALLED]
         return Outcome(
             state=self._number(decision.state),
             before=before.seq,
@@ -165,9 +228,16 @@ class Brain:
             counted=sum(entry.data.deliveries for entry in entries),
             work=None if row is None else (row.step, row.direction.value),
             at_once=row is not None and row.delay == 0,
-            result=(done[0].step or "", int(bytes(done[0].data.result))) if done else None,  # type: ignore[arg-type]
-            closes=tuple(mark.step for mark in decision.marks if mark.state == "closed"),
+            result=(done[0].step or "", number_of(done[0].data.result)) if done else None,
+            closes=tuple(named(mark.step, mark.generation) for mark in decision.marks if mark.state == "closed"),
             wake=decision.wake,
+            first=None if row is None else row.first_begun_at,
+            heard=next((each.seq for each in signals if not each.data.ignored), None),
+            noted=any(each.data.ignored for each in signals),
+            took=tuple(e.data.ref for e in entries if e.kind is Kind.STEP_DONE and e.data.ref is not None),
+            skipped=tuple(each.step or "" for each in entries if each.kind is Kind.STEP_SKIPPED),
+            redone=tuple(e.step or "" for e in entries if e.kind is Kind.REDONE and not e.data.ignored),
+            next=decision.next is not None,
             folds=folded == decision.state,
         )
 
@@ -176,11 +246,24 @@ def raw(result: int) -> Raw:
     return Raw(str(result).encode())
 
 
+def number_of(result: Raw | msgspec.UnsetType) -> int:
+    """The other way round; of what has no result, nothing."""
+    assert isinstance(result, Raw)
+    return 0 if bytes(result) == b"null" else int(bytes(result))
+
+
+def named(step: str, generation: int) -> str:
+    """A step under one generation of its key."""
+    return f"{step}#{generation}" if generation else step
+
+
 def attempt(d: Delivery) -> Attempt:
     """The delivery as the machine sees it; with the longest delays that the jitter can give."""
     if d.kind != "step":
         return _NONE
-    return Attempt(step=d.step, direction=Direction(d.direction), deliveries=d.deliveries)
+    return Attempt(
+        step=d.step, direction=Direction(d.direction), deliveries=d.deliveries, first_begun_at=d.first, now=d.now
+    )  # fmt: skip
 
 
 _NONE: Final = Attempt(step="", direction=Direction.DO)
@@ -194,27 +277,49 @@ def _call(action: takeover.Action) -> Call:
         named = {takeover.Argument.UNKNOWN: UNKNOWN, takeover.Argument.RESULT: RESULT, None: NOTHING}
         return ("run", named[given], action.generation)
     if isinstance(action, Succeeded):
-        return ("succeeded", action.source.value, int(bytes(action.result)))
+        return ("succeeded", action.source.value, number_of(action.result))
     if isinstance(action, Lost):
         return ("lost", action.crashed)
     words: dict[type, str] = {
-        takeover.Ask: "ask", takeover.Misplaced: "misplaced", NotDone: "not_done", Withdrawn: "withdrawn"
+        takeover.Ask: "ask", takeover.Misplaced: "misplaced", NotDone: "not_done", Withdrawn: "withdrawn",
+        takeover.Wait: "wait", takeover.Choose: "choose", TimedOut: "timed_out",
     }  # fmt: skip
     return (words[type(action)],)
+
+
+_OPERATIONS: Final[dict[str, type[Cancel | RetryNow | Abort | Pause | Resume]]] = {
+    "cancel": Cancel, "retry": RetryNow, "abort": Abort, "pause": Pause, "resume": Resume
+}  # fmt: skip
+
+
+_OF_WAITS: Final[dict[str, Callable[[Attempt, Call], Event]]] = {
+    "waits": lambda a, call: Waits(a, float(call[1])),
+    "timed_out": lambda a, call: TimedOut(a),
+    "chosen": lambda a, call: Chosen(a),
+    "skipped": lambda a, call: Skipped(a, "its condition is false"),
+    "unbegun": lambda a, call: Failed(a, ERROR, began=False),
+    "signal": lambda a, call: Signal(str(call[1]), raw(int(call[2]))),
+    "redo": lambda a, call: Redo(str(call[1])),
+}
 
 
 def _event(a: Attempt, call: Call) -> Event:
     word = call[0]
     if word == "succeeded":
-        return Succeeded(a, raw(int(call[2])), Source(str(call[1])))
+        following = Continuation(UUID(int=1), Raw(b"{}")) if len(call) > 3 else None
+        return Succeeded(a, raw(int(call[2])), Source(str(call[1])), following)
     if word == "lost":
         return Lost(a, crashed=bool(call[1]))
     if word in ("not_done", "withdrawn"):
         return NotDone(a) if word == "not_done" else Withdrawn(a)
-    if word in ("cancel", "retry"):
-        return Cancel() if word == "cancel" else RetryNow()
+    if word in _OPERATIONS:
+        return _OPERATIONS[str(word)]()
     if word == "late_answer":
         return LateAnswer(str(call[1]))
-    kinds = {"failed": Failed, "refused": Refused, "undecided": Undecided}
+    if word == "refused":
+        return Refused(a, ERROR, partly=bool(call[1]))
+    if word in _OF_WAITS:
+        return _OF_WAITS[str(word)](a, call)
+    kinds = {"failed": Failed, "undecided": Undecided, "unstorable": Unstorable}
     event: Event = kinds[str(word)](a, ERROR)
     return event

@@ -9,7 +9,7 @@ from typing import Final
 from tests.modelcheck.check import Violation
 from tests.modelcheck.invariants import NET, TWICE
 from tests.modelcheck.scenario import Late
-from tests.modelcheck.table import LINES, Line
+from tests.modelcheck.table import LINES, REDOS, Line
 
 PLACE: Final = Path(__file__).parents[2] / "docs" / "guarantees-table.md"
 
@@ -49,6 +49,19 @@ not accept `UNKNOWN`. A pivot is never undone: it is asked about, tried again un
 then parks.
 """
 
+REDO: Final = """
+## Redo: what the operator answers for
+
+`redo` does a parked step again under a new key, so that to the provider it is another request: keys, tombstones and
+`resolve` say nothing about the two of them together. *Made sure*: when the redo is applied, nothing stands under the
+former key and no request of it is on its way, or about to be sent by a worker that is still alive. A step that guards
+its effects with `effect()` needs no look at workers: the redo closes the former key, and whoever still has it is
+stopped before the next effect.
+
+| the provider offers | the step guards its effects | the operator has made sure: exactly once | has not |
+|---|---|---|---|
+"""
+
 TRACES: Final = """
 ## Where it fails
 
@@ -60,13 +73,23 @@ The shortest way to each failure that the table admits. `charge:do` is the step,
 def render() -> str:
     """The page."""
     rows = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS), *map(_row, LINES)]
-    return "\n".join((HEAD, *rows, NOTES.rstrip(), TRACES.rstrip(), "", *_traces()))
+    return "\n".join((HEAD, *rows, NOTES.rstrip(), _redos(), TRACES.rstrip(), "", *_traces()))
 
 
 def _row(line: Line) -> str:
     offers = (line.provider.keys, line.provider.tombstones, line.provider.resolve, line.accepts)
     cells = ["yes" if offered else "-" for offered in offers]
     return "| " + " | ".join((*cells, line.holds(TWICE), line.holds(NET), line.lost_answer)) + " |"
+
+
+def _redos() -> str:
+    lines = [
+        f"| {line.provider} | {'yes' if line.guarded else '-'} | {line.holds(blind=False)} | {line.holds(blind=True)} |"
+        for line in REDOS
+    ]
+    trace = REDOS[0].violations[TWICE].trace
+    steps = [f"{place}. {step}" for place, step in enumerate(trace, 1)]
+    return "\n".join((REDO.rstrip(), *lines, "", "The shortest way to twice:", "", *steps))
 
 
 def _traces() -> Iterator[str]:

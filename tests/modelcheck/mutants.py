@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from types import ModuleType
 from typing import Any, Final
 
 from msgspec.structs import replace as replace_struct
 
-from sagas import fold, machine
+from sagas import fold, guarding, machine
 from sagas.events import Entry, Kind
 from sagas.plan import OnUnknown, Plan
 from sagas.states import State, StepStatus, Track
 
+
+def places(name: str) -> tuple[ModuleType, ...]:
+    """The modules of the machine that call a rule by this name; which those are is the machine's own affair."""
+    found = (module for path, module in sorted(sys.modules.items()) if path.startswith(machine.__name__))
+    return tuple(module for module in found if hasattr(module, name))
+
+
+def rule(name: str) -> Any:
+    """One of the machine's rules."""
+    return getattr(places(name)[0], name)
+
+
 _COUNTED: Final = fold._counted
 _RETRIED: Final = fold.EVOLVE[Kind.RETRIED]
 _SETTLE_DONE: Final = fold.EVOLVE[Kind.SETTLE_DONE]
-_GIVE_UP: Final = machine._give_up
-_NEEDS_UNDO: Final = machine._needs_undo
+_GIVE_UP: Final = rule("_give_up")
+_JUDGE: Final = guarding.judge
+_NEEDS_UNDO: Final = rule("_needs_undo")
 
 
 def never_unknown(external: bool, track: Track, a: Any) -> bool:
@@ -59,3 +74,27 @@ def settled_whatever_came(state: State, entry: Entry) -> State:
     assert entry.step is not None
     one = replace_struct(state.steps[entry.step], unsettled=False)
     return replace_struct(state, steps={**state.steps, entry.step: one})
+
+
+def any_request(seen: guarding.Seen, wanted: str | None) -> guarding.Verdict:
+    """The guard as if nobody had said what is asked for."""
+    return _JUDGE(seen._replace(fingerprint=None), wanted)
+
+
+def nameless_key(step_key: str, name: str) -> str:
+    """As if a step had one effect only."""
+    return step_key
+
+
+def resumes_with_a_new_key(state: State, entry: Entry) -> State:
+    """Resuming a parked saga as if its key had never been used."""
+    state = _RETRIED(state, entry)
+    assert entry.step is not None
+    one = state.steps[entry.step]
+    fresh = replace_struct(one, do=replace_struct(one.do, first_begun_at=None))
+    return replace_struct(state, steps={**state.steps, entry.step: fresh})
+
+
+def rebuilt_as_not_begun(state: State, entry: Entry) -> State:
+    """A rebuild that says nothing about what was under way."""
+    return state

@@ -10,14 +10,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sagas import fold, machine
+from sagas import fold
 from sagas.events import Kind
 from tests.modelcheck import mutants
 from tests.modelcheck.sagas import ALL, ASKED, KEYS, ONCE, WHATEVER, pivot, plan, poison, step
 from tests.modelcheck.scenario import Late, Scenario
 from tests.modelcheck.statements import ALL_RULES, Rules
 
-Patch = tuple[Any, str, Any]  # an object (or dict), a name in it, and what to put there
+Patch = tuple[Any, Any, Any]  # an object (or dict), a name in it, and what to put there
+
+
+def ruled(name: str, instead: Any) -> tuple[Patch, ...]:
+    """Another function in place of one of the machine's rules."""
+    return tuple((module, name, instead) for module in mutants.places(name))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +62,12 @@ def _set(target: Any, name: Any, value: Any) -> None:
 # --- the scenarios ------------------------------------------------------------------------------------------------
 
 
-def _one(*kinds: str, faults: int = 1, cancels: int = 0, **options: Any) -> Callable[[Rules], Scenario]:
+_WORLD: Final = ("provider", "late", "broker", "effects", "calm", "retries", "redos")
+
+
+def one(*kinds: str, faults: int = 1, cancels: int = 0, **options: Any) -> Callable[[Rules], Scenario]:
     """One external step; options of the step and of the scenario."""
-    given = {name: options.pop(name) for name in ("provider", "late", "broker") if name in options}
+    given = {name: options.pop(name) for name in _WORLD if name in options}
     planned = options.pop("plan", None) or plan(step("charge", **options))
     return lambda rules: Scenario(
         name="", plans=(planned,), rules=rules, faults=faults if kinds else 0, kinds=frozenset(kinds), cancels=cancels,
@@ -67,105 +75,105 @@ def _one(*kinds: str, faults: int = 1, cancels: int = 0, **options: Any) -> Call
     )  # fmt: skip
 
 
-MUTATIONS: Final = (
+PROTOCOL: Final = (
     Mutation(
         name="begin does not consume the token",
         because="who was overtaken keeps a valid token",
-        scenario=_one("freeze"), rules=Rules(begin_consumes_token=False),
+        scenario=one("freeze"), rules=Rules(begin_consumes_token=False),
     ),
     Mutation(
         name="begin does not ask whether the row is published",
         because="a token that nobody issued may be guessed",
-        scenario=_one("forged", broker=True), rules=Rules(begin_wants_publication=False),
+        scenario=one("forged", broker=True), rules=Rules(begin_wants_publication=False),
     ),
     Mutation(
         name="record without the seq check",
         because="a cancel that came in between would be overwritten",
-        scenario=_one(cancels=1), rules=Rules(record_checks_seq=False),
+        scenario=one(cancels=1), rules=Rules(record_checks_seq=False),
     ),
     Mutation(
         name="record without the token check",
         because="who was overtaken would move the row under its new holder",
-        scenario=_one("freeze", "timeout", faults=2), rules=Rules(record_checks_token=False),
+        scenario=one("freeze", "timeout", faults=2), rules=Rules(record_checks_token=False),
     ),
     Mutation(
         name="cancel does not bump seq",
         because="a decision made before it would be written after it",
-        scenario=_one(cancels=1), rules=Rules(cancel_bumps_seq=False),
+        scenario=one(cancels=1), rules=Rules(cancel_bumps_seq=False),
     ),
     Mutation(
         name="token not bumped by record while the acknowledgement is lost",
         because="one answer would be recorded twice; the token and the look into the log each protect against it",
-        scenario=_one("timeout", "lost acknowledgement", faults=2),
+        scenario=one("timeout", "lost acknowledgement", faults=2),
         rules=Rules(record_bumps_token=False, lost_ack_looks_in_log=False),
     ),
     Mutation(
         name="after a lost acknowledgement any entry with that seq and token counts",
         because="rows count their tokens each for itself, so the entry may be another row's",
-        scenario=_one("lost acknowledgement", cancels=1, plan=plan(step("charge"), step("book"))),
+        scenario=one("lost acknowledgement", cancels=1, plan=plan(step("charge"), step("book"))),
         rules=Rules(log_entry_is_compared=False),
     ),
     Mutation(
         name="after a lost acknowledgement the worker goes on with a row that is not kept for it",
         because="somebody else may have it by then",
-        scenario=_one("lost acknowledgement", cancels=1, plan=plan(step("charge"), step("book"))),
+        scenario=one("lost acknowledgement", cancels=1, plan=plan(step("charge"), step("book"))),
         rules=Rules(goes_on_with_its_own_only=False),
     ),
     Mutation(
         name="cancel makes a held row due",
         because="a second worker would act beside the first",
-        scenario=_one(cancels=1), rules=Rules(wake_spares_held_rows=False),
+        scenario=one(cancels=1), rules=Rules(wake_spares_held_rows=False),
     ),
     Mutation(
         name="Refused trusted although an earlier attempt is unknown",
         because="the earlier request may land yet",
-        scenario=_one("timeout", "refusal", faults=2), patches=((machine, "ever_unknown", mutants.never_unknown),),
+        scenario=one("timeout", "refusal", faults=2), patches=ruled("ever_unknown", mutants.never_unknown),
     ),
     Mutation(
         name="unknown derived from deliveries: forgotten by resume",
         because="a resumed saga has a new row, which counts from zero",
-        scenario=_one("timeout", cancels=1, retry=ONCE),
+        scenario=one("timeout", cancels=1, retry=ONCE),
         patches=((fold.EVOLVE, Kind.RETRIED, mutants.resumes_afresh),),
     ),
     Mutation(
         name="unknown derived from deliveries: forgotten by hand-back",
         because="a row given back was begun before, by a worker that died",
-        scenario=_one("crash", "hand back", faults=2, cancels=1), rules=Rules(hand_back_takes_own_off=False),
+        scenario=one("crash", "hand back", faults=2, cancels=1), rules=Rules(hand_back_takes_own_off=False),
     ),
     Mutation(
         name="unknown derived from deliveries: forgotten by continuation",
         because="record counts the deliveries from zero again",
-        scenario=_one("timeout", cancels=1), patches=((fold, "_counted", mutants.forgetful),),
+        scenario=one("timeout", cancels=1), patches=((fold, "_counted", mutants.forgetful),),
     ),
     Mutation(
         name="an unknown pivot undone",
         because="it may have happened, and cannot be undone",
-        scenario=_one("timeout", plan=plan(step("charge"), pivot("ship", retry=ONCE))),
-        patches=((machine, "_give_up", mutants.pivot_as_any_step),),
+        scenario=one("timeout", plan=plan(step("charge"), pivot("ship", retry=ONCE))),
+        patches=ruled("_give_up", mutants.pivot_as_any_step),
     ),
     Mutation(
         name="no settling",
         because="a request may land after the undo",
-        scenario=_one("timeout", late=Late.SETTLING, retry=ONCE, **WHATEVER),
-        patches=((machine, "_needs_settling", lambda *_: False),),
+        scenario=one("timeout", late=Late.SETTLING, retry=ONCE, **WHATEVER),
+        patches=ruled("_needs_settling", lambda *_: False),
     ),
     Mutation(
         name="a late answer counts as settled by a look that did not know of it",
         because="it was asked before the request landed",
-        scenario=_one("freeze", cancels=1, provider=ASKED, has_resolve=True),
+        scenario=one("freeze", cancels=1, provider=ASKED, has_resolve=True),
         patches=((fold.EVOLVE, Kind.SETTLE_DONE, mutants.settled_whatever_came),),
     ),
     Mutation(
         name="settling under the old key",
         because="the provider gives the answer of the first undo again, and does nothing",
-        scenario=_one("timeout", late=Late.SETTLING, retry=ONCE, **WHATEVER),
+        scenario=one("timeout", late=Late.SETTLING, retry=ONCE, **WHATEVER),
         rules=Rules(settling_has_its_own_key=False),
     ),
     Mutation(
         name="no undo after NOT_DONE at a provider with tombstones",
         because="the request may land after it was asked about; the undo plants the tombstone that stops it",
-        scenario=_one("timeout", provider=ALL, has_resolve=True, retry=ONCE, **WHATEVER),
-        patches=((machine, "_needs_undo", mutants.not_done_needs_no_undo),),
+        scenario=one("timeout", provider=ALL, has_resolve=True, retry=ONCE, **WHATEVER),
+        patches=ruled("_needs_undo", mutants.not_done_needs_no_undo),
     ),
     Mutation(
         name="a poison row published with neighbours",

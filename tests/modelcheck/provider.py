@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from tests.modelcheck.value import Value
@@ -9,6 +10,7 @@ from tests.modelcheck.value import Value
 UNKNOWN: Final = -1  # an undo is asked for without the result of the step
 CLOSED: Final = -2  # the answer of a provider that had been told to let no request under this key through
 NOTHING: Final = -3  # there is no result
+SHARE: Final = 8  # more than an effect can have happened
 
 
 class Provider(Value, frozen=True):
@@ -17,6 +19,7 @@ class Provider(Value, frozen=True):
     keys: bool = True  # requests under one idempotency key are one effect, and get one answer
     tombstones: bool = True  # an undo without a result also stops requests under that key that arrive later
     resolve: bool = True  # it can be asked what became of the requests under one key
+    forgets: bool = False  # keys, once `key_ttl` has passed
 
     def __str__(self) -> str:
         offers = [name for name in self.__struct_fields__ if getattr(self, name)]
@@ -32,7 +35,9 @@ class Effect(Value, frozen=True):
     stands: tuple[bool, ...] = ()  # each effect that happened, in order: False once it was undone
     tombstone: bool = False
     undone: tuple[int, ...] = ()  # generations of the undo key that were seen
+    forgotten: int = 0  # effects whose key the provider does not know any more
     bodies: int = 0  # bodies of the step that were run
+    retired: bool = False  # the step was redone under another key
 
     @property
     def net(self) -> int:
@@ -42,8 +47,8 @@ class Effect(Value, frozen=True):
 
 def do(provider: Provider, effect: Effect) -> tuple[Effect, int]:
     """A request for the step arrives; returns the answer: which effect it was, or CLOSED."""
-    if provider.keys and effect.stands:
-        return effect, 0
+    if provider.keys and len(effect.stands) > effect.forgotten:
+        return effect, effect.forgotten
     if effect.tombstone:
         return effect, CLOSED
     return effect.but(stands=(*effect.stands, True)), len(effect.stands)
@@ -63,6 +68,24 @@ def ask(effect: Effect) -> int:
     """What `resolve` finds: an effect that stands, else one that was undone, else NOTHING."""
     standing = [which for which, stood in enumerate(effect.stands) if stood]
     return standing[0] if standing else 0 if effect.stands else NOTHING
+
+
+def ask_all(effects: list[Effect]) -> int | None:
+    """What `resolve` finds about several effects of one step; None: some happened and some did not."""
+    found = [ask(effect) for effect in effects]
+    if all(each == NOTHING for each in found):
+        return NOTHING
+    return None if NOTHING in found else together(found)
+
+
+def together(answers: Sequence[int]) -> int:
+    """The result of a step that returns the answers of several effects."""
+    return sum(answer * SHARE**place for place, answer in enumerate(answers))
+
+
+def share(argument: int, place: int) -> int:
+    """What an undo is told about one of several effects."""
+    return argument if argument < 0 else argument // SHARE**place % SHARE
 
 
 def ask_undone(effect: Effect) -> int:

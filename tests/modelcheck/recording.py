@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.modelcheck.bodies import Takes, Working
+from sagas.machine import TERMINAL
+from tests.modelcheck.bodies import Takes
+from tests.modelcheck.guarded import Guarded
 from tests.modelcheck.world import AGAIN, ANSWER, UNSURE, WRITTEN, World
 
 
-class Recording(Working):
+class Recording(Guarded):
     """A worker that knows what came of its delivery."""
 
     def _record(self) -> Iterator[Takes]:
@@ -48,7 +50,11 @@ class Recording(Working):
 
     def _refresh(self) -> Iterator[Takes]:
         state = self.store.load(self.world, self.d)
-        if state is None:
+        ended = state is not None and self.brain.status(state) in TERMINAL
+        if ended and self.d.kind == "signal" and self.scenario.rules.signal_of_an_ended_saga_goes_back:
+            back = self.now(self.store.hand_back(self.world, self.d), None)
+            yield f"{self.me} finds the saga ended, and gives {self.name} back: another run may go on", back, ""
+        elif state is None:
             world = self.now(self.store.remember(self.world, self.d), None)
             yield f"{self.me} has lost {self.name}; an answer is kept in the dedupe table", world, ""
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sagas.plan import OnUnknown, Plan, StepPlan, UndoPlan
+from sagas.plan import OnTimeout, OnUnknown, Plan, StepPlan, UndoPlan, WaitPlan
 from sagas.retry import Retry
 from tests.modelcheck.provider import EVERYTHING, Provider
 from tests.modelcheck.scenario import FAULTS, Late, Scenario
@@ -14,6 +14,9 @@ KEYS: Final = Provider(keys=True, tombstones=False, resolve=False)
 ASKED: Final = Provider(keys=True, tombstones=False, resolve=True)
 TOMBSTONES: Final = Provider(keys=True, tombstones=True, resolve=False)
 ALL: Final = EVERYTHING
+NOTHING: Final = Provider(keys=False, tombstones=False, resolve=False)
+FORGETS: Final = Provider(keys=True, tombstones=False, resolve=False, forgets=True)
+TWO: Final = {"charge": ("debit", "credit")}  # guarded effects of a step
 ONCE: Final = Retry(max_attempts=1)
 
 
@@ -42,6 +45,12 @@ def pivot(name: str, **options: Any) -> StepPlan:
     return step(name, **{"pivot": True, "undo": None, **options})
 
 
+def wait(name: str, on_timeout: OnTimeout | None = OnTimeout.PARK) -> StepPlan:
+    """A wait for a signal; without `on_timeout`, for a time."""
+    given = WaitPlan(signal=on_timeout is not None, on_timeout=on_timeout or OnTimeout.PARK)
+    return step(name, external=False, undo=None, wait=given)
+
+
 def plan(*steps: StepPlan) -> Plan:
     """A definition of these steps."""
     return Plan(name="check", version=1, steps=steps)
@@ -64,7 +73,7 @@ def poison(rules: Rules = ALL_RULES) -> Scenario:
 
 def scenarios() -> tuple[Scenario, ...]:
     """What is checked in every test run: in each world at most so many faults in one run."""
-    return (*_protocol(), *_unknown(), poison())
+    return (*_protocol(), *_unknown(), *_effects(), *_rare(), poison())
 
 
 def _protocol() -> tuple[Scenario, ...]:
@@ -127,5 +136,68 @@ def _unknown() -> tuple[Scenario, ...]:
         Scenario(
             name="unknown: asked, settled", plans=(plan(step("charge", has_resolve=True)),), provider=ASKED,
             late=Late.SETTLING, cancels=1, faults=2, kinds=BODY,
+        ),
+    )  # fmt: skip
+
+
+def _effects() -> tuple[Scenario, ...]:
+    """A step of two guarded effects: `started`, request, `done`, and the same again."""
+    two = (plan(step("charge", **WHATEVER)),)
+    return (
+        Scenario(
+            name="two effects, keys", plans=two, provider=KEYS, late=Late.SETTLING, effects=TWO, faults=2,
+            kinds=BODY | {"raise between", "lost acknowledgement"},
+        ),
+        Scenario(
+            name="two effects, keys, cancelled", plans=two, provider=KEYS, late=Late.SETTLING, effects=TWO, cancels=1,
+            faults=1, kinds=BODY | {"raise between", "lost acknowledgement", "hand back"},
+        ),
+        Scenario(
+            name="two effects, tombstones", plans=two, provider=TOMBSTONES, effects=TWO, cancels=1, faults=1,
+            kinds=BODY,
+        ),
+        Scenario(
+            name="two effects, no keys, each call is answered", plans=two, provider=NOTHING, calm=True, effects=TWO,
+            cancels=1, faults=2, kinds=frozenset({"crash", "raise between", "refusal"}),
+        ),
+        Scenario(
+            name="two effects, a late answer that is heard", plans=two, provider=KEYS, effects=TWO, cancels=1,
+            faults=2, kinds=frozenset({"freeze"}),
+        ),
+        Scenario(
+            name="two effects, asked", plans=(plan(step("charge", has_resolve=True, **WHATEVER)),), provider=ASKED,
+            late=Late.SETTLING, effects=TWO, cancels=1, faults=1, kinds=BODY,
+        ),
+        Scenario(
+            name="two effects, a release asks for something else", plans=two, provider=KEYS, late=Late.SETTLING,
+            effects=TWO, faults=2, kinds=frozenset({"release", "crash", "raise between"}),
+        ),
+        Scenario(
+            name="two effects, an answer that cannot be stored", plans=two, provider=KEYS, effects=TWO, cancels=1,
+            faults=2, kinds=frozenset({"freeze", "unstorable"}),
+        ),
+    )  # fmt: skip
+
+
+def _rare() -> tuple[Scenario, ...]:
+    """Answers that cannot be stored, operators who close sagas, keys that are forgotten, rows that are lost."""
+    aged = {"key_ttl": 0.5, "max_deliveries": 4, "retry": Retry(max_attempts=4)}
+    asked = plan(step("charge", has_resolve=True, **WHATEVER), pivot("ship"))
+    return (
+        Scenario(
+            name="an answer that cannot be stored", plans=(plan(step("charge", **WHATEVER)),), provider=KEYS,
+            cancels=1, aborts=1, faults=2, kinds=frozenset({"freeze", "unstorable"}),
+        ),
+        Scenario(
+            name="keys are forgotten", plans=(plan(step("charge", **aged)),), provider=FORGETS, late=Late.LOOK,
+            cancels=1, retries=1, faults=3, kinds=frozenset({"forgotten", "crash", "timeout", "hand back"}),
+        ),
+        Scenario(
+            name="rows are lost, asked", plans=(asked,), provider=ASKED, late=Late.SETTLING, cancels=1, faults=2,
+            kinds=frozenset({"rows lost", "crash", "refusal"}),
+        ),
+        Scenario(
+            name="rows are lost, not asked", plans=(plan(step("charge", **WHATEVER)),), provider=KEYS,
+            late=Late.SETTLING, retries=1, faults=3, kinds=frozenset({"rows lost", "crash", "timeout", "refusal"}),
         ),
     )  # fmt: skip

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
+from sagas.machine import TERMINAL
 from sagas.plan import Plan
 from sagas.states import Status
-from tests.modelcheck.brain import OPEN, Brain
+from tests.modelcheck.brain import OPEN, Brain, named
 from tests.modelcheck.provider import EVERYTHING, Provider
 from tests.modelcheck.statements import ALL_RULES, Rules, Store
 from tests.modelcheck.world import Left, Row, Saga, World
 
 FAULTS: Final = frozenset({
     "crash", "freeze", "hand back", "lost acknowledgement", "timeout", "refusal", "raise", "undecided",
-    "duplicate", "loss", "slow broker", "broker down", "forged",
+    "duplicate", "loss", "slow broker", "broker down", "forged", "unstorable", "raise between",
 })  # fmt: skip
 
 
@@ -40,6 +42,18 @@ class Scenario:
     kinds: frozenset[str] = FAULTS  # of these
     cancels: int = 0
     retries: int = 0
+    aborts: int = 0
+    pauses: int = 0
+    redos: int = 0
+    blind: bool = False  # what happened under a former key counts, also where an operator could not be sure
+    signals: tuple[str, ...] = ()  # to which waits, in the order in which they are sent
+    unstarted: bool = False  # the saga starts at any moment
+    waits: float = 1.0  # how long a wait lasts
+    deadline: float | None = None
+    latest: float = 0.0  # up to when time passes
+    runs: bool = False  # the plans are runs of one saga, each of which goes on from the one before
+    effects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # steps that guard several, by name
+    calm: bool = False  # a request that was sent is answered, and its guarded answer kept
     rules: Rules = ALL_RULES
     deadly: str = ""  # a step whose body kills every worker that runs it
     together: bool = False  # whether a relay puts several rows into one message
@@ -48,33 +62,63 @@ class Scenario:
     store: Store = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "brains", tuple(Brain(plan) for plan in self.plans))
-        object.__setattr__(self, "store", Store(self.brains, self.rules))
+        if not self.rules.key_ttl_is_minded:
+            blind = (replace(each, key_ttl=None) for each in self.plans[0].steps)
+            object.__setattr__(self, "plans", (replace(self.plans[0], steps=tuple(blind)),))
+        object.__setattr__(self, "brains", tuple(Brain(plan, self.deadline) for plan in self.plans))
+        object.__setattr__(self, "store", Store(self.brains, self.rules, timed=self.latest > 0, effects=self.effects))
 
     def start(self) -> World:
         """Right after the callers have committed."""
         rows = tuple(
             Row(which, 0, which, "step", *brain.works(brain.start)[0], "", 0, due=False)
-            for which, brain in enumerate(self.brains)
+            for which, brain in enumerate(self.started)
         )
         return World(
-            sagas=tuple(Saga(brain.start) for brain in self.brains), rows=rows, messages=(),
-            workers=((),) * self.workers, flight=(), pending=(), left=Left(self.faults, self.cancels, self.retries),
-            next_id=len(rows),
+            sagas=tuple(Saga(brain.start) for brain in self.started), rows=rows, messages=(),
+            workers=((),) * self.workers, flight=(), pending=(), next_id=len(rows),
+            left=Left(
+                faults=self.faults, cancels=self.cancels, retries=self.retries, aborts=self.aborts,
+                pauses=self.pauses, redos=self.redos, starts=int(self.unstarted), signals=self.signals,
+            ),
         )  # fmt: skip
+
+    @property
+    def has_waits(self) -> bool:
+        """Whether a saga may wait."""
+        return any(step.wait for plan in self.plans for step in plan.steps)
+
+    @property
+    def started(self) -> tuple[Brain, ...]:
+        """The sagas that are there from the beginning."""
+        return () if self.unstarted else self.brains[:1] if self.runs else self.brains
+
+    def effects_of(self, step: str, generation: int = 0) -> tuple[str, ...]:
+        """How the other side knows what a step does: one effect, or several."""
+        names = tuple(f"{step}/{name}" for name in self.effects.get(step, ())) or (step,)
+        return tuple(named(name, generation) for name in names)
+
+    def paused(self, world: World, which: int) -> bool:
+        """Whether a saga is paused."""
+        return self.brains[which].states[world.sagas[which].state].paused
 
     def status(self, world: World, which: int) -> Status:
         """Where a saga stands."""
         return self.brains[which].status(world.sagas[which].state)
 
     def ended(self, world: World) -> bool:
-        """Whether every saga is finished or parked."""
-        return all(self.status(world, which) not in OPEN for which in range(len(world.sagas)))
+        """Whether every saga is finished without a row, parked or paused."""
+        left = any(row.kind == "step" and self.status(world, row.saga) in TERMINAL for row in world.rows)
+        return not left and all(
+            self.status(world, which) not in OPEN or self.paused(world, which) for which in range(len(world.sagas))
+        )
 
     def name_of(self, each: object) -> str:
         """How traces name a row, a delivery or a request."""
         kind, saga = getattr(each, "kind", "step"), getattr(each, "saga", 0)
         name = f"the {kind} request".replace("late_answer request", "late answer")
+        if kind == "signal":
+            name = f"signal {getattr(each, 'number')}"  # noqa: B009 - of two types
         if kind == "step":
             name = f"{getattr(each, 'step')}:{getattr(each, 'direction')}"  # noqa: B009 - of three types
         return f"saga {saga + 1}'s {name}" if len(self.plans) > 1 else name

@@ -6,19 +6,23 @@ but one where the check has to show that it would notice.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from tests.modelcheck import provider
-from tests.modelcheck.brain import Brain, Outcome
+from tests.modelcheck.brain import OPEN, Brain, Outcome, named
 from tests.modelcheck.provider import UNKNOWN
+from tests.modelcheck.telling import MISSED, kept, told, waits_for
 from tests.modelcheck.value import Value
 from tests.modelcheck.world import (
     ANSWER,
+    BACK,
     BEGUN,
     Delivery,
     Mark,
     Memory,
     Row,
+    Saga,
     World,
     held,
     row_of,
@@ -44,7 +48,24 @@ class Rules(Value, frozen=True):
     cancel_bumps_seq: bool = True
     wake_spares_held_rows: bool = True
     hand_back_takes_own_off: bool = True
+    hand_back_keeps_age: bool = True
+    key_ttl_is_minded: bool = True
     settling_has_its_own_key: bool = True
+    guard_looks_for_closed: bool = True
+    guard_writes_started: bool = True
+    guard_writes_done: bool = True
+    refused_knows_of_effects: bool = True
+    guard_tells_late_answers: bool = True
+    unstorable_is_told: bool = True
+    signal_bumps_seq: bool = True
+    signals_in_order: bool = True
+    carried_come_first: bool = True
+    signal_before_the_timeout: bool = True
+    signal_of_an_ended_saga_goes_back: bool = True
+    begin_minds_pause: bool = True
+    hold_up_takes_own_off: bool = True
+    continues_in_the_record: bool = True
+    answer_with_a_next_is_not_kept: bool = True
 
 
 ALL_RULES: Final = Rules()
@@ -53,8 +74,12 @@ ALL_RULES: Final = Rules()
 class Store:
     """The statements of one check."""
 
-    def __init__(self, brains: tuple[Brain, ...], rules: Rules) -> None:
-        self.brains, self.rules = brains, rules
+    def __init__(
+        self, brains: tuple[Brain, ...], rules: Rules, *, timed: bool = False, effects: Collection[str] = ()
+    ) -> None:
+        self.brains, self.rules, self.effects = brains, rules, effects
+        self.ages = any(step.key_ttl is not None for brain in brains for step in brain.plan.steps)
+        self.timed = timed or self.ages
 
     # --- claim.sql, release.sql -------------------------------------------------------------------------------
 
@@ -83,26 +108,60 @@ class Store:
             if published and self.rules.begin_wants_publication and row.holder != "relay":
                 continue
             bump = 1 if self.rules.begin_consumes_token else 0
-            row = row.but(holder="worker", token=token + bump, deliveries=row.deliveries + 1, due=False)
+            first = world.clock if self.ages and row.first is None else row.first
+            if row.kind == "signal":  # for the latest run; none: it is kept until there is one
+                row = row.but(saga=len(world.sagas) - 1)
+            row = row.but(holder="worker", token=token + bump, deliveries=row.deliveries + 1, due=False, first=first)
             world = with_row(world, row)
-            memory = world.sagas[row.saga].remembered(row.step)
-            begun.append(self._delivery(row, world.sagas[row.saga].state, memory))
+            made = self._begun(world, row)
+            if made.call == ("timed_out",) and made.phase != BACK and waits_for(world, row.step):
+                world = world.but(broken=MISSED)
+            begun.append(made)
         return with_worker(world, who, tuple(begun)) if begun else world
 
-    def _delivery(self, row: Row, state: int, memory: Memory | None) -> Delivery:
+    def _begun(self, world: World, row: Row) -> Delivery:
+        """What begin.sql loads with a row, and what is not to be worked on for now (`sagas.reception`)."""
+        if row.saga < 0:
+            return self._delivery(row, -1, None, world.clock).but(phase=BACK)
+        saga, brain = world.sagas[row.saga], self.brains[row.saga]
+        memory = None
+        if row.kind == "step":
+            memory = saga.remembered(named(row.step, brain.generation(saga.state, row.step)))
+            memory = memory.but(undone=saga.remembered(row.step).undone)
+        made = self._delivery(row, saga.state, memory, world.clock)
+        signals = [each for each in world.rows if each.kind == "signal"]
+        if row.kind == "signal" and self.rules.signals_in_order:
+            first = any(self._order(each) < self._order(row) for each in signals)
+        else:
+            first = bool(row.kind == "step" and signals and brain.waiting(saga.state, row.step))
+            first = first and self.rules.signal_before_the_timeout
+        paused = row.kind == "step" and brain.states[saga.state].paused and self.rules.begin_minds_pause
+        return made.but(phase=BACK) if first or paused else made
+
+    def _order(self, row: Row) -> tuple[int, int]:
+        """The order of signals: those that an earlier run had heard come first."""
+        return (-row.carried if self.rules.carried_come_first else 0, row.id)
+
+    def _delivery(self, row: Row, state: int, memory: Memory | None, now: float) -> Delivery:
         made = Delivery(
             row=row.id, token=row.token, saga=row.saga, kind=row.kind, step=row.step, direction=row.direction,
             deliveries=row.deliveries, state=state, live=True, phase=BEGUN, call=(),
         )  # fmt: skip
         if row.kind != "step":
-            return made.but(phase=ANSWER, call=(row.kind, row.step))
+            number = (row.number,) if row.kind == "signal" else ()
+            return made.but(phase=ANSWER, call=(row.kind, row.step, *number), number=row.number)
         brain = self.brains[row.saga]
+        if self.timed:
+            made = made.but(now=now)
+        if self.ages:
+            known = (row.first, brain.first_begun(state, row.step, row.direction))
+            made = made.but(first=min((each for each in known if each is not None), default=None))
         if brain.runs_locally(row.step, row.direction):
             return made  # decided about inside its transaction
         if row.direction == "undo" and memory is not None:
             made = made.but(late=memory.response)
         call = brain.assess(state, made, memory)
-        return made.but(phase=BEGUN if call[0] in ("run", "ask") else ANSWER, call=call)
+        return made.but(phase=BEGUN if call[0] in ("run", "ask", "wait", "choose") else ANSWER, call=call)
 
     # --- hand_back.sql, heartbeat.sql, sagas_request_v1 ---------------------------------------------------------
 
@@ -112,7 +171,15 @@ class Store:
         if row is None:
             return world
         left = row.deliveries - 1 if self.rules.hand_back_takes_own_off else 0
-        return with_row(world, row.but(holder="", token=row.token + 1, deliveries=max(left, 0)))
+        first = row.first if row.deliveries > 1 and self.rules.hand_back_keeps_age else None
+        return with_row(world, row.but(holder="", token=row.token + 1, deliveries=max(left, 0), first=first))
+
+    def put_off(self, world: World, d: Delivery) -> World:
+        """hold_up.sql, or hand_back.sql with a delay."""
+        row = held(world, d)
+        if row is None or self.rules.hold_up_takes_own_off or d.kind != "step":
+            return self.hand_back(world, d)
+        return with_row(world, row.but(holder="", token=row.token + 1, deliveries=0, first=None))
 
     def heartbeat(self, world: World, who: int, d: Delivery) -> World:
         """Renew a lease; it may have ended, as long as nobody claimed the row."""
@@ -122,14 +189,47 @@ class Store:
         world = with_row(world, row.but(due=False))
         return with_worker(world, who, (d.but(live=True), *world.workers[who][1:]))
 
-    def request(self, world: World, saga: int, kind: str) -> World:
+    def request(self, world: World, saga: int, kind: str, step: str = "") -> World:
         """A caller or an operator asks for something: a row of its own, and nothing else."""
-        return self._insert(world, saga, kind, "", "")
+        return self._insert(world, saga, kind, step, "")
 
-    def _insert(self, world: World, saga: int, kind: str, step: str, direction: str) -> World:
+    def send(self, world: World, step: str) -> World:
+        """sagas_send_v1: a row that finds the latest run when it is begun."""
+        number = world.sent + 1
+        return self._insert(world.but(sent=number), len(world.sagas) - 1, "signal", step, "", number=number)
+
+    def start(self, world: World, carry: tuple[tuple[str, int], ...] = ()) -> World:
+        """sagas_start_v1: another run, its row, and the signals that the run before it had heard and did not need."""
+        which = len(world.sagas)
+        brain = self.brains[which]
+        world = world.but(sagas=(*world.sagas, Saga(brain.start)))
+        world = self._insert(world, which, "step", *brain.works(brain.start)[0])
+        for step, number in carry:
+            world = self._insert(world, which, "signal", step, "", number=number, carried=which)
+        return world
+
+    def rebuild(self, world: World, saga: int) -> World:
+        """The rows of a saga were lost, and are made again from its log; dedupe lines and requests are still there."""
+        outcome = self.brains[saga].rebuilt(world.sagas[saga].state)
+        world = world.but(rows=tuple(row for row in world.rows if row.saga != saga or row.kind != "step"))
+        world = with_saga(world, saga, world.sagas[saga].but(state=outcome.state))
+        assert outcome.work is not None
+        return self._insert(world, saga, "step", *outcome.work, first=outcome.first)
+
+    def _insert(
+        self,
+        world: World,
+        saga: int,
+        kind: str,
+        step: str,
+        direction: str,
+        first: float | None = None,
+        number: int = 0,
+        carried: int = 0,
+    ) -> World:
         row = Row(
             id=world.next_id, token=0, saga=saga, kind=kind, step=step, direction=direction, holder="", deliveries=0,
-            due=False,
+            due=False, first=first, number=number, carried=carried,
         )  # fmt: skip
         return world.but(rows=(*world.rows, row), next_id=world.next_id + 1)
 
@@ -141,18 +241,26 @@ class Store:
 
     def remember(self, world: World, d: Delivery) -> World:
         """An answer that came too late to be recorded is kept in the dedupe table; a saga that turned back is told."""
-        if d.call[0] != "succeeded" or d.direction == "settle":
+        says_next = len(d.call) > 3 and self.rules.answer_with_a_next_is_not_kept  # which cannot be kept
+        known = d.call[0] == "succeeded" and not says_next
+        told = d.call[0] == "succeeded" or (d.call[0] == "unstorable" and self.rules.unstorable_is_told)
+        if not told or d.direction == "settle" or not d.step:
             return world
         saga = world.sagas[d.saga]
-        memory = saga.remembered(d.step)
+        name = named(d.step, self.brains[d.saga].generation(d.state, d.step)) if d.direction == "do" else d.step
+        memory = saga.remembered(name)
         if d.direction == "undo":
-            memory = memory.but(undone=True)
-        elif memory.response is None:
+            memory = memory.but(undone=known)
+        elif known and memory.response is None:
             memory = memory.but(response=int(d.call[2]))
-        world = with_saga(world, d.saga, saga.with_memory(d.step, memory))
+        world = with_saga(world, d.saga, saga.with_memory(name, memory))
         if memory.closed and d.direction == "do":
-            world = self._insert(world, d.saga, "late_answer", d.step, "")
+            world = self.tell(world, d)
         return world
+
+    def tell(self, world: World, d: Delivery) -> World:
+        """A saga that has turned back is told of an answer."""
+        return self._insert(world, d.saga, "late_answer", d.step, "")
 
     def recorded(self, world: World, d: Delivery) -> Mark | None:
         """After a lost acknowledgement: the entry by which one sees that the decision was written, if it was.
@@ -171,7 +279,9 @@ class Store:
     def decide(self, d: Delivery) -> Outcome:
         brain = self.brains[d.saga]
         outcome = brain.decide(d.state, d, d.call)
-        if d.kind == "cancel" and not self.rules.cancel_bumps_seq:
+        if (d.kind == "cancel" and not self.rules.cancel_bumps_seq) or (
+            outcome.heard is not None and not self.rules.signal_bumps_seq
+        ):
             return brain.unlogged(d.state, outcome)
         return outcome
 
@@ -199,8 +309,22 @@ class Store:
             saga = saga.with_memory(step, saga.remembered(step).but(closed=True))
         if self._local(d) and d.call[0] == "succeeded":
             saga = saga.with_effect(d.step, locally(saga.effect(d.step), d.direction))
+        broken = broken or told(self.brains[d.saga], world, d, outcome)
+        saga = kept(self.brains[d.saga], world, saga, d, outcome, self.effects)
         world = self._rows(with_saga(world, d.saga, saga), d, row, outcome)
+        if d.kind == "signal" and outcome.heard is None and not outcome.noted:
+            world = world.but(dropped=(*world.dropped, d.number))
+        if outcome.next and self.rules.continues_in_the_record:
+            world = self.start(world, self._carried(self.brains[d.saga], saga))
         return world.but(broken=world.broken or broken)
+
+    def _carried(self, brain: Brain, saga: Saga) -> tuple[tuple[str, int], ...]:
+        """Signals that nobody waited for, with their waits."""
+        numbers = dict(saga.heard)
+        steps = brain.states[saga.state].steps.items()
+        return tuple(
+            (name, numbers[seq]) for seq, name in sorted((seq, name) for name, step in steps for seq in step.signals)
+        )
 
     def _rows(self, world: World, d: Delivery, row: Row, outcome: Outcome) -> World:
         if d.kind == "step" and outcome.work is not None:
@@ -208,18 +332,24 @@ class Store:
             world = with_row(world, row.but(
                 step=outcome.work[0], direction=outcome.work[1], due=False,
                 token=row.token + (1 if self.rules.record_bumps_token else 0),
-                holder="worker" if on else "", deliveries=1 if on else 0,
+                holder="worker" if on else "", deliveries=1 if on else 0, first=self._first(world, outcome, on),
             ))  # fmt: skip
         else:
             world = world.but(rows=tuple(each for each in world.rows if each.id != row.id))
             if outcome.work is not None:
-                world = self._insert(world, d.saga, "step", *outcome.work)
+                world = self._insert(world, d.saga, "step", *outcome.work, first=outcome.first)
+            elif self.brains[d.saga].status(outcome.state) not in OPEN:  # a signal was all it waited for
+                mine = [each for each in world.rows if (each.saga, each.kind, each.holder) == (d.saga, "step", "")]
+                world = world.but(rows=tuple(each for each in world.rows if each not in mine))
         if outcome.wake and not self.rules.wake_spares_held_rows:
             world = world.but(rows=tuple(
                 each.but(due=True) if each.saga == d.saga and each.holder == "worker" else each
                 for each in world.rows
             ))  # fmt: skip
         return world
+
+    def _first(self, world: World, outcome: Outcome, on: bool) -> float | None:
+        return world.clock if self.ages and on and outcome.first is None else outcome.first
 
     def _local(self, d: Delivery) -> bool:
         return d.kind == "step" and self.brains[d.saga].runs_locally(d.step, d.direction)
@@ -245,13 +375,16 @@ class Store:
         if not self._goes_on(d, outcome) or not (kept or believes):
             return None
         assert outcome.work is not None
-        begun = Row(d.row, d.token + 1, d.saga, "step", outcome.work[0], outcome.work[1], "worker", 1, due=False)
-        return self._delivery(begun, outcome.state, None).but(live=d.live)  # nothing is read for it
+        begun = Row(
+            d.row, d.token + 1, d.saga, "step", outcome.work[0], outcome.work[1], "worker", 1, due=False,
+            first=self._first(world, outcome, True),
+        )  # fmt: skip
+        return self._delivery(begun, outcome.state, None, world.clock).but(live=d.live)  # nothing is read for it
 
 
 def requested(world: World, saga: int) -> bool:
     """Whether a request of this saga waits to be applied."""
-    return any(row.saga == saga and row.kind != "step" for row in world.rows)
+    return any(row.saga == saga and row.kind not in ("step", "signal") for row in world.rows)
 
 
 def locally(effect: provider.Effect, direction: str) -> provider.Effect:

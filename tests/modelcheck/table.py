@@ -7,8 +7,9 @@ from functools import cached_property
 from typing import Any, Final
 
 from tests.modelcheck.check import Report, Violation, check
+from tests.modelcheck.invariants import TWICE
 from tests.modelcheck.provider import Provider
-from tests.modelcheck.sagas import ALL, ASKED, KEYS, ONCE, TOMBSTONES, WHATEVER, plan, step
+from tests.modelcheck.sagas import ALL, ASKED, KEYS, NOTHING, ONCE, TOMBSTONES, TWO, WHATEVER, plan, step
 from tests.modelcheck.scenario import Late, Scenario
 
 KINDS: Final = frozenset({"timeout", "freeze", "refusal"})
@@ -79,3 +80,31 @@ LINES: Final = (
     Line(Provider(keys=False, tombstones=False, resolve=True), accepts=False),
     Line(Provider(keys=False, tombstones=False, resolve=False), accepts=False),
 )
+
+
+@dataclass(frozen=True)
+class Redo:
+    """An operator redoes a step whose one attempt brought no answer, so that its saga had parked."""
+
+    provider: Provider
+    guarded: bool = False  # the step guards its effects
+
+    def scenario(self, *, blind: bool) -> Scenario:
+        """The worlds that tell these apart."""
+        return Scenario(
+            name=f"redo; {self.provider}", plans=(plan(step("charge", retry=ONCE)),), provider=self.provider, redos=1,
+            late=Late.EVER, faults=1, kinds=KINDS, effects=TWO if self.guarded else {}, blind=blind,
+        )  # fmt: skip
+
+    @cached_property
+    def violations(self) -> dict[str, Violation]:
+        """What can be broken by an operator who has not made sure."""
+        return check(self.scenario(blind=True), keep_going=True).violations
+
+    def holds(self, *, blind: bool) -> str:
+        """Whether the effect has happened exactly once in the end."""
+        found = self.violations if blind else check(self.scenario(blind=False), keep_going=True).violations
+        return "no" if TWICE in found else "yes"
+
+
+REDOS: Final = (Redo(KEYS), Redo(NOTHING), Redo(KEYS, guarded=True))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.modelcheck import checked
 from tests.modelcheck.check import check
 from tests.modelcheck.document import PLACE, render
-from tests.modelcheck.mutations import MUTATIONS, Mutation
-from tests.modelcheck.sagas import scenarios
+from tests.modelcheck.everything import MUTATIONS, scenarios
+from tests.modelcheck.mutations import Mutation
 from tests.modelcheck.scenario import Scenario
 from tests.modelcheck.statements import Rules
 
@@ -39,3 +40,9 @@ def test_a_missing_rule_is_noticed(mutation: Mutation) -> None:
 def test_the_table_in_the_docs_is_what_the_check_finds() -> None:
     """`python -m tests.modelcheck` writes it anew."""
     assert PLACE.read_text() == render()
+
+
+def test_the_docs_name_all_that_is_checked() -> None:
+    """`python -m tests.modelcheck` writes that page anew, with the counts of the day."""
+    page = checked.PLACE.read_text()
+    assert not [name for name in checked.names(scenarios(), MUTATIONS) if name not in page]

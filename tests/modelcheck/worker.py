@@ -14,9 +14,11 @@ from tests.modelcheck.statements import requested
 from tests.modelcheck.world import (
     AGAIN,
     ANSWER,
+    BACK,
     BEGUN,
     LOCKED,
     READY,
+    TOLD,
     UNSURE,
     WAITING,
     WRITTEN,
@@ -55,16 +57,26 @@ class _Worker(Recording):
     """One worker with a delivery to work on."""
 
     def moves(self) -> Iterator[Takes]:
+        if self.scenario.calm and self.d.phase in (WAITING, TOLD):
+            yield from (each for each in self._moves() if each[2] in ("", "refusal"))
+        else:
+            yield from self._moves()
+
+    def _moves(self) -> Iterator[Takes]:
         yield from self._crash()
         yield from self._lease()
         phase = self.d.phase
-        if phase == BEGUN:
+        if phase == BACK:
+            yield from self._put_off()
+        elif phase == BEGUN:
             yield from self._hand_back()
             yield from self._local() if not self.d.call else self._act()
         elif phase == READY:
             yield from self._act()
         elif phase == WAITING:
             yield from self._wait()
+        elif phase == TOLD:
+            yield from self._keep()
         elif phase == ANSWER:
             yield from self._record()
         elif phase == LOCKED:
@@ -79,6 +91,7 @@ class _Worker(Recording):
         where = {
             BEGUN: "before it does anything", LOCKED: "and its transaction with it", READY: "before its body acts",
             WAITING: "with its request on the way", ANSWER: "before it records", AGAIN: "before it records",
+            BACK: "before it gives it back", TOLD: "before the answer is kept",
             UNSURE: "before it knows what was recorded", WRITTEN: "before it knows what was recorded",
         }[self.d.phase]  # fmt: skip
         if self.d.phase == WAITING:
@@ -106,6 +119,10 @@ class _Worker(Recording):
 
     def _keeps(self, d: Delivery, row: Row) -> bool:
         return row.holder == "worker" and keeper(self.world, row) is d
+
+    def _put_off(self) -> Iterator[Takes]:
+        world = self.now(self.store.put_off(self.world, self.d), None)
+        yield f"{self.me} gives {self.name} back: it is not to be worked on now", world, ""
 
     def _hand_back(self) -> Iterator[Takes]:
         world = self.world

@@ -14,8 +14,10 @@ from tests.modelcheck.value import Value
 # Where a worker stands with a delivery.
 BEGUN: Final = "begun"  # taken over; what to do is decided, nothing is done yet
 LOCKED: Final = "locked"  # a local step: its transaction is open, its body has run
+BACK: Final = "back"  # not to be worked on now: paused, too early, or without a saga; it is given back
 READY: Final = "ready"  # has asked `resolve`, and is to run the body
 WAITING: Final = "waiting"  # the body's request is on its way
+TOLD: Final = "told"  # a guarded effect was answered, and the answer is to be kept
 ANSWER: Final = "answer"  # the event is known and is to be recorded
 UNSURE: Final = "unsure"  # the connection broke while recording; nothing was written, but it does not know that
 WRITTEN: Final = "written"  # the same, and it was written
@@ -23,7 +25,7 @@ AGAIN: Final = "again"  # record was refused, or is not in the log: look at the 
 
 STALE: Final = -99  # of a token: not the row's, and never again
 
-Call = tuple[str | int, ...]  # an event, or what to do with a delivery; see `brain`
+Call = tuple[str | int | float, ...]  # an event, or what to do with a delivery; see `brain`
 
 
 class Row(Value, frozen=True):
@@ -32,12 +34,15 @@ class Row(Value, frozen=True):
     id: int
     token: int
     saga: int
-    kind: str  # step, cancel, retry or late_answer
+    kind: str  # step, cancel, retry, late_answer, signal, pause, resume or redo
     step: str  # of a request: what it is about, if anything
     direction: str
     holder: str  # "" nobody, "relay", "worker"
     deliveries: int
     due: bool  # its lease has ended; only of use for a row that a worker holds
+    first: float | None = None  # when the work was first begun, where that matters
+    number: int = 0  # of a signal: the how manieth that was sent
+    carried: int = 0  # of a signal: the run it was carried into
 
 
 class Delivery(Value, frozen=True):
@@ -55,6 +60,10 @@ class Delivery(Value, frozen=True):
     phase: str
     call: Call
     late: int | None = None  # when undoing: an answer of the step that came after it was given up
+    first: float | None = None  # when the work was first begun, where that matters
+    now: float = 0.0
+    number: int = 0  # of a signal
+    had: tuple[int, ...] = ()  # answers of the step's guarded effects, as far as its body has come
 
 
 class Request(Value, frozen=True):
@@ -65,6 +74,8 @@ class Request(Value, frozen=True):
     direction: str
     argument: int
     generation: int
+    effect: str = ""  # of a step with several guarded effects: which
+    redone: int = 0  # the generation of the step's own key
 
 
 class Mark(Value, frozen=True):
@@ -85,6 +96,13 @@ class Memory(Value, frozen=True):
     undone: bool = False  # the response of its compensation
 
 
+class Line(Value, frozen=True):
+    """What the dedupe table holds about one guarded effect."""
+
+    asked: int  # which request: a release may change what a step asks for
+    response: int | None = None
+
+
 class Saga(Value, frozen=True):
     """One saga: its row, the results in its log, what the dedupe table and the provider know about its steps."""
 
@@ -93,6 +111,12 @@ class Saga(Value, frozen=True):
     log: tuple[Mark, ...] = ()  # the entries that somebody may still look for
     memory: tuple[tuple[str, Memory], ...] = ()
     effects: tuple[tuple[str, Effect], ...] = ()
+    guarded: tuple[tuple[str, Line], ...] = ()  # by idempotency key
+    heard: tuple[tuple[int, int], ...] = ()  # signals in its log that may be taken: seq of the entry, number
+    noted: tuple[int, ...] = ()  # signals in its log that came too late
+    taken: tuple[int, ...] = ()  # signals that ended a wait
+    sure: tuple[str, ...] = ()  # redone steps of which nothing had happened, or will, under the former key
+    continued: bool = False  # it has ended, and another run goes on
 
     def result(self, step: str) -> int:
         return dict(self.results)[step]
@@ -102,6 +126,12 @@ class Saga(Value, frozen=True):
 
     def effect(self, step: str) -> Effect:
         return dict(self.effects).get(step, Effect())
+
+    def line(self, key: str) -> Line | None:
+        return dict(self.guarded).get(key)
+
+    def with_line(self, key: str, line: Line) -> Saga:
+        return self.but(guarded=_put(self.guarded, key, line))
 
     def with_memory(self, step: str, memory: Memory) -> Saga:
         return self.but(memory=_put(self.memory, step, memory))
@@ -119,6 +149,11 @@ class Left(Value, frozen=True):
     faults: int
     cancels: int = 0
     retries: int = 0
+    aborts: int = 0
+    pauses: int = 0
+    redos: int = 0
+    starts: int = 0
+    signals: tuple[str, ...] = ()  # to which waits
 
 
 class World(Value, frozen=True):
@@ -132,6 +167,10 @@ class World(Value, frozen=True):
     pending: tuple[Delivery, ...]  # record statements under way whose worker has lost its connection
     left: Left
     next_id: int
+    clock: float = 0.0  # 1 once the provider has forgotten the keys it knew
+    sent: int = 0  # signals
+    dropped: tuple[int, ...] = ()  # signals that found their saga ended
+    release: int = 0  # what steps ask for: the releases so far
     broken: str = ""  # a rule that the last step broke
 
 

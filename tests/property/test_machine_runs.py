@@ -14,6 +14,7 @@ from sagas.events import (
     Answer,
     Attempt,
     Cancel,
+    Chosen,
     Direction,
     Event,
     Failed,
@@ -21,31 +22,38 @@ from sagas.events import (
     LateAnswer,
     Lost,
     NotDone,
+    Pause,
     Rebuild,
+    Redo,
     Refused,
+    Resume,
     RetryNow,
+    Signal,
+    Skipped,
     Start,
     Succeeded,
+    TimedOut,
     Undecided,
     Unstorable,
+    Waits,
     Withdrawn,
     Work,
 )
 from sagas.plan import Plan
 from sagas.states import State, Status, StepStatus
 from sagas.takeover import Memory, Misplaced, assess
-from tests.support.machine_driver import ERROR, INPUT, Driven, result
-from tests.support.machine_worlds import TAPES, Tape, Troubled, finish, plans, run
+from tests.support.machine_driver import ERROR, INPUT, Driven, result, wait
+from tests.support.machine_worlds import TAPES, Tape, Troubled, begun, finish, plans, run
 
 FEW = settings(max_examples=100, deadline=None, derandomize=True)
 MANY = settings(max_examples=250, deadline=None, derandomize=True)
 
 
-def lived(plan: Plan, numbers: bytes) -> tuple[Driven, Troubled]:
+def lived(plan: Plan, numbers: bytes, *, redo: bool = False) -> tuple[Driven, Troubled]:
     """A saga after as much trouble as the tape has; `Driven` held every decision against the invariants."""
-    saga, tape = Driven(plan), Tape(numbers)
-    world = Troubled(plan, tape)
-    run(saga, world, tape)
+    tape = Tape(numbers)
+    saga, world = begun(plan, tape), Troubled(plan, tape)
+    run(saga, world, tape, redo=redo)
     return saga, world
 
 
@@ -92,7 +100,7 @@ def test_every_state_handles_every_event(plan: Plan, numbers: bytes) -> None:
         decision = machine.decide(plan, saga.state, event)
         if isinstance(event, Answer) and about(event) not in next_work:
             assert (decision.entries, decision.state) == ((), saga.state)
-            assert decision.rows == machine.rows(plan, saga.state)
+            assert decision.rows == machine.rows(plan, saga.state, now=event.attempt.now)
         reopens = isinstance(event, LateAnswer) and saga.status in machine.UNDONE
         if saga.status in machine.TERMINAL and not reopens:
             assert (decision.entries, decision.state, decision.rows) == ((), saga.state, ())
@@ -107,7 +115,8 @@ def test_every_delivery_is_assessed(plan: Plan, numbers: bytes, not_done: bool) 
         for memory in (Memory(), Memory(closed=True), Memory(response=result("late"))):
             action = assess(plan, saga.state, a, memory=memory, not_done=not_done)
             is_next = Work(a.step, a.direction) in machine.frontier(plan, saga.state)
-            assert isinstance(action, Misplaced) is not is_next
+            woken_early = is_next and machine.step_of(saga.state, a.step).status is StepStatus.WAITING
+            assert isinstance(action, Misplaced) is not is_next or woken_early
 
 
 @MANY
@@ -145,10 +154,15 @@ def every_attempt(plan: Plan) -> Iterator[Attempt]:
 
 
 def every_event(plan: Plan) -> Iterator[Event]:
-    """Every event but `Start` about every attempt."""
-    yield from (Cancel(), RetryNow(), Abort(), Rebuild())
-    yield from (LateAnswer(name) for name in (*plan.by_name, "unheard of"))
+    """Every event but `Start` about every attempt, where such an answer can be about such a step."""
+    yield from (Cancel(), RetryNow(), Abort(), Rebuild(), Pause(), Resume())
+    for name in (*plan.by_name, "unheard of"):
+        yield from (LateAnswer(name), Redo(name), Signal(name, result(name)))
     for a in every_attempt(plan):
+        yield from (Waits(a, None), Waits(a, 3.0), Chosen(a), Skipped(a, "not needed"), Failed(a, ERROR, began=False))
+        planned = plan.by_name.get(a.step)
+        if planned is None or planned.wait is not None or a.direction is not Direction.DO:
+            yield TimedOut(a)
         yield from (Succeeded(a, result(a.step)), Failed(a, ERROR), Failed(a, ERROR, give_up=True), Refused(a, ERROR))
         yield from (Unstorable(a, ERROR), Undecided(a), NotDone(a), Lost(a), Lost(a, crashed=True), Withdrawn(a))
 
@@ -159,6 +173,6 @@ def about(event: Answer) -> Work:
 
 def test_the_events_tried_are_all_there_are() -> None:
     """A new event has to be tried here too."""
-    plan = Plan(name="p", version=1, steps=())
+    plan = Plan(name="p", version=1, steps=(wait("a"),))
     assert {type(event) for event in every_event(plan)} | {Start} == set(EVENTS)
     assert isinstance(machine.decide(plan, None, Start(INPUT)).state, State)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 from dataclasses import dataclass
 from typing import Any
 
 from django.db import connection
 
-from sagas import Retry, Saga, external_step, step
+import tests.relay.awaiting  # noqa: F401 - more sagas of this application
+from sagas import Retry, Saga, external_step, step, wait_for
 
 OFTEN = Retry(max_attempts=20, first=0.2, factor=1.2, longest=0.5)
 OTHER_QUEUE = "Other.Queue-2"
@@ -125,3 +127,42 @@ class Hop(Saga[Job], name="relay.hop", version=1):
     @external_step(queue="quick", pivot=True)
     def third(self) -> None:
         note(self, "third")
+
+
+class Spawns(Saga[Job], name="relay.spawns", version=1):
+    """A local step that starts another saga, and an external one with an effect."""
+
+    @step(queue="quick", compensate=None)
+    def spawn(self) -> None:
+        Chain.start(Job(), key=f"of {self.key}")
+
+    @external_step(queue="quick", pivot=True, retry=OFTEN)
+    def act(self) -> str:
+        return self.effect("once", lambda key: note(self, key) or key, returns=str)
+
+
+class Approved(Saga[Job], name="relay.approved", version=1):
+    """Asks somebody between two steps of one queue, and not for ever."""
+
+    @external_step(queue="quick", compensate=None)
+    def prepare(self) -> None:
+        note(self, "prepare")
+
+    approval = wait_for(str, timeout=3600)
+
+    @external_step(queue="quick", pivot=True)
+    def carry_on(self) -> None:
+        note(self, self.approval.result)
+
+
+class Importing(Saga[Job], name="relay.importing", version=1):
+    """Thirty lines; the first attempt is killed in the middle of one."""
+
+    @external_step(queue="quick", compensate=None, retry=OFTEN)
+    def load(self) -> int:
+        for line in range(self.progress or 0, 30):
+            note(self, str(line))
+            if line == 17 and self.attempt == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            self.heartbeat(progress=line + 1)
+        return 30

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from django.db import models
 
+from sagas_django.models import HasSagas
 
-class Order(models.Model):
+
+class Order(HasSagas):
     """What sagas are started for."""
 
     title = models.TextField()

@@ -21,29 +21,37 @@ from sagas.events import (
     Answer,
     Attempt,
     Cancel,
+    Chosen,
     Decision,
     Direction,
     Entry,
     ErrorText,
     Event,
-    Facts,
     Failed,
     Kind,
+    Pause,
+    Redo,
     Refused,
+    Resume,
     RetryNow,
     Row,
+    Signal,
+    Skipped,
     Source,
     Start,
     Succeeded,
     Undecided,
     Unstorable,
+    Waits,
     Work,
 )  # fmt: skip
-from sagas.fold import evolve, fold
-from sagas.plan import OnUnknown, Plan, StepPlan, UndoPlan
+from sagas.fold import fold
+from sagas.machine import look
+from sagas.plan import OnTimeout, OnUnknown, Plan, StepPlan, UndoPlan, WaitPlan
 from sagas.retry import Retry
-from sagas.states import State, Status, StepState
-from sagas.takeover import Action, Ask, Memory, Misplaced, Run, assess
+from sagas.states import Status, StepStatus
+from sagas.takeover import Action, Ask, Choose, Memory, Misplaced, Run, Wait, assess
+from tests.support.machine_checks import check_decision
 
 DO, UNDO, SETTLE = Direction.DO, Direction.UNDO, Direction.SETTLE
 ERROR = ErrorText("ConnectionError", "no reply")
@@ -75,6 +83,18 @@ def pivot(name: str = "ship", **options: Any) -> StepPlan:
     return step(name, **{"pivot": True, "undo": None, **options})
 
 
+def wait(name: str = "review", on_timeout: OnTimeout = OnTimeout.PARK) -> StepPlan:
+    """A wait for a signal."""
+    waits = WaitPlan(signal=True, on_timeout=on_timeout)
+    return StepPlan(name=name, external=False, queue="do", retry=Retry(), wait=waits, max_deliveries=2)
+
+
+def sleep(name: str = "pause") -> StepPlan:
+    """A wait for a time."""
+    waits = WaitPlan(signal=False)
+    return StepPlan(name=name, external=False, queue="do", retry=Retry(), wait=waits, max_deliveries=2)
+
+
 def plan(*steps: StepPlan) -> Plan:
     """A definition of these steps."""
     return Plan(name="shop.order", version=1, steps=steps)
@@ -95,6 +115,7 @@ class Did(Enum):
     DIE = "its worker died"
     NOT_DONE = "resolve: it did not happen"
     UNDECIDED = "resolve: cannot tell"
+    SKIP = "its condition is false"
 
 
 class World(Protocol):
@@ -109,6 +130,12 @@ class World(Protocol):
     def body(self, work: Work, run: Run) -> Did | Raw:
         """Run the body: a result, or what else became of it."""
 
+    def choose(self, work: Work) -> Did:
+        """Look at the step's condition: OK, SKIP, FAIL or DIE."""
+
+    def until(self, work: Work, now: float) -> float | Did | None:
+        """When the wait ends, in epoch seconds; None: by a signal only; FAIL, DIE."""
+
 
 @dataclass
 class Script:
@@ -116,6 +143,8 @@ class Script:
 
     does: Did | Raw | None = None
     asked: Did | Raw | None = None
+    chooses: Did | None = None
+    waits: float | Did | None = 100.0  # seconds
     remembers: Memory = field(default_factory=Memory)
     meanwhile: Callable[[], object] = lambda: None  # what happens while the body runs
     ran: Run | None = None
@@ -134,17 +163,29 @@ class Script:
         self.meanwhile()
         return answer
 
+    def choose(self, work: Work) -> Did:
+        assert self.chooses is not None, f"the condition was looked at for {work}"
+        answer, self.chooses = self.chooses, None
+        self.meanwhile()
+        return answer
+
+    def until(self, work: Work, now: float) -> float | Did | None:
+        self.meanwhile()
+        return now + self.waits if isinstance(self.waits, float) else self.waits
+
 
 class Driven:
     """One saga, its log and its outbox row."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, *, deadline: float | None = None) -> None:
+        """`deadline` in seconds."""
         self.plan, self.now, self.log = plan, 1_000_000.0, list[Entry]()
         self.row: Row | None = None
+        self.held = False
         self.deliveries = 0
         self.due = self.now
         self.marks: set[str] = set()
-        self.last = machine.decide(plan, None, Start(INPUT))
+        self.last = started(plan, None if deadline is None else self.now + deadline)
         self.state = fold(self.last.entries)
         self._take(self.last)
 
@@ -156,24 +197,33 @@ class Driven:
         self.deliver_in(script)
         assert script.asked is None, f"resolve was not called, but {self.last}"
         assert script.does is None, f"the body was not run, but {self.last}"
+        assert script.chooses is None, f"the condition was not looked at, but {self.last}"
         return script
 
     def deliver_in(self, world: World) -> Answer | None:
-        """One delivery in this world. Returns the answer that was recorded; None when the worker died."""
+        """One delivery in this world. Returns the answer that was recorded; None when there was none."""
         assert self.row is not None, f"nothing to deliver: {self.state.status}"
         self.now = max(self.now, self.due)
+        if self.state.paused:  # as the store does: nothing begins
+            self.due = self.now + look.PAUSE
+            return None
         self.deliveries += 1
         self.row = msgspec.structs.replace(self.row, first_begun_at=self.row.first_begun_at or self.now)
         attempt = Attempt(
             step=self.row.step, direction=self.row.direction, deliveries=self.deliveries,
             first_begun_at=self.row.first_begun_at, now=self.now,
         )  # fmt: skip
+        self.held = True
         event = self._carry_out(attempt, world)
+        self.held = False
+        if isinstance(event, Misplaced):
+            self._take(machine.place(self.plan, self.state, self.now))
+            return None
         if event is not None:
             self.apply(event)
         return event
 
-    def _carry_out(self, a: Attempt, world: World) -> Answer | None:
+    def _carry_out(self, a: Attempt, world: World) -> Answer | Misplaced | None:
         work, memory = Work(a.step, a.direction), world.memory(Work(a.step, a.direction))
         action = self._assess(a, memory)
         if isinstance(action, Ask):
@@ -190,7 +240,14 @@ class Driven:
                 action = self._assess(a, Memory(memory.closed, said))
             else:
                 action = self._assess(a, memory, not_done=True)
-        assert not isinstance(action, (Ask, Misplaced)), action
+        assert not isinstance(action, Ask), action
+        if isinstance(action, Choose):
+            return chosen(a, world.choose(work))
+        if isinstance(action, Wait):
+            return waiting(a, world.until(work, a.now))
+        if isinstance(action, Misplaced):
+            expected = work not in machine.frontier(self.plan, self.state)
+            assert expected or machine.step_of(self.state, a.step).status is StepStatus.WAITING
         if not isinstance(action, Run):
             return action
         return answer(a, world.body(work, action))
@@ -209,6 +266,18 @@ class Driven:
     def abort(self) -> Decision:
         return self.apply(Abort("operator", "settled by telephone"))
 
+    def signal(self, name: str = "review", value: bytes = b'"yes"') -> Decision:
+        return self.apply(Signal(name, Raw(value), "reviewer", "looks fine"))
+
+    def pause(self) -> Decision:
+        return self.apply(Pause("operator", "the bank is down"))
+
+    def resume(self) -> Decision:
+        return self.apply(Resume("operator", "the bank is back"))
+
+    def redo(self, name: str) -> Decision:
+        return self.apply(Redo(name, "operator", "it was lost over there"))
+
     # --- what the store does, and what must be true of every decision ---------------------------------------
 
     def apply(self, event: Event) -> Decision:
@@ -220,15 +289,16 @@ class Driven:
         self._take(decision, answered=isinstance(event, Answer))
         if len(self.log) <= 12 or self.row is None:  # in between, `check_decision` held each new entry against it
             assert fold(self.log) == self.state
-        assert (self.row is None) == (machine.frontier(self.plan, self.state) == ())
+        assert self.held or (self.row is None) == (machine.frontier(self.plan, self.state) == ())
         return decision
 
     def _take(self, decision: Decision, answered: bool = True) -> None:
         self.log += decision.entries
         self.state, self.last = decision.state, decision
         self.marks |= {mark.step for mark in decision.marks if mark.state == "closed"}
-        if decision.wake:
+        if decision.wake and not self.held:
             self.due = self.now
+            self.row = None if machine.finished(decision.state) else self.row
         if answered or decision.rows:
             self.row, self.deliveries = next(iter(decision.rows), None), 0
             self.due = self.now + (self.row.delay if self.row else 0.0)
@@ -257,6 +327,30 @@ class Driven:
         return [entry.step or "" for entry in self.log if entry.kind in kinds]
 
 
+def started(plan: Plan, deadline: float | None = None) -> Decision:
+    """A start as the store makes it: it adds the deadline, which only its clock can tell."""
+    decision = machine.decide(plan, None, Start(INPUT))
+    replace, (first, *more) = msgspec.structs.replace, decision.entries
+    first = replace(first, data=replace(first.data, deadline=deadline))
+    return replace(decision, entries=(first, *more), state=replace(decision.state, deadline=deadline))
+
+
+def chosen(a: Attempt, did: Did) -> Answer | None:
+    """What a worker makes of a condition."""
+    if did is Did.FAIL:
+        return Failed(a, ERROR, began=False)
+    assert did in (Did.OK, Did.SKIP, Did.DIE), did
+    return None if did is Did.DIE else Chosen(a) if did is Did.OK else Skipped(a, "nothing to pay")
+
+
+def waiting(a: Attempt, until: float | Did | None) -> Answer | None:
+    """What a worker makes of a wait that was reached."""
+    if not isinstance(until, Did):
+        return Waits(a, until)
+    assert until in (Did.FAIL, Did.DIE), until
+    return Failed(a, ERROR, began=False) if until is Did.FAIL else None
+
+
 def result(name: str) -> Raw:
     """The result that a step of this name returns."""
     return Raw(b'"%s-1"' % name.encode())
@@ -274,40 +368,3 @@ def answer(a: Attempt, did: Did | Raw) -> Answer | None:
         return Failed(a, ERROR, give_up=did is Did.GIVE_UP)
     assert did in (Did.OK, Did.DIE), did
     return Succeeded(a, result(a.step)) if did is Did.OK else None
-
-
-def work_of(event: Answer) -> Work:
-    """What an answer is about."""
-    return Work(event.attempt.step, event.attempt.direction)
-
-
-def check_decision(plan: Plan, before: State, event: Event, decision: Decision) -> None:
-    """What must be true of any decision, whatever it is about."""
-    state = before
-    for entry in decision.entries:
-        assert entry.seq == state.seq + 1, "entries are numbered without a gap"
-        assert msgspec.json.decode(msgspec.json.encode(entry.data), type=Facts) == entry.data
-        state = evolve(state, entry)
-    assert state == decision.state, "state changes only through entries"
-    stored = msgspec.json.decode(msgspec.json.encode(state.steps), type=dict[str, StepState])
-    assert stored == state.steps
-    _check_rows(plan, before, event, decision)
-    transition = machine.TABLE.get((before.status, type(event)))
-    allowed = transition.leads_to if transition else frozenset({before.status})
-    assert state.status in allowed | ({before.status} if not decision.entries else set()), (before.status, event, state)
-    if isinstance(event, Answer) and work_of(event) not in machine.frontier(plan, state):
-        again = machine.decide(plan, state, event)
-        assert again.entries == ()
-        assert again.state == state, "an answer that comes twice, or late, changes nothing"
-
-
-def _check_rows(plan: Plan, before: State, event: Event, decision: Decision) -> None:
-    """Every saga that is not finished or parked has exactly one row, for the work that is next."""
-    work = machine.frontier(plan, decision.state)
-    ended = decision.state.status in machine.TERMINAL or decision.state.status is Status.PARKED
-    assert len(work) == (0 if ended else 1)
-    if not isinstance(event, (Answer, Start)) and machine.frontier(plan, before):
-        assert decision.rows == (), "a request leaves the row of the one at work alone"
-        return
-    delay = decision.rows[0].delay if decision.rows else None
-    assert decision.rows == machine.rows(plan, decision.state, delay=delay)

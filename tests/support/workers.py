@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
+from sagas import clock
 from sagas.store.rows import Delivery
 from sagas.worker import Worker
 from sagas_django.store import DjangoStore
@@ -34,7 +35,7 @@ def begin_due(worker: Worker) -> list[Delivery]:
     """Lock and begin everything that is due, as an embedded worker does."""
     queues = ("default", "left", "right")
     with closing(worker.store.connect()) as connection, connection.transaction():
-        due = claims.lock_due(connection, [Room(queue, 1000) for queue in queues], begun=True, now=None)
+        due = claims.lock_due(connection, [Room(queue, 1000) for queue in queues], begun=True, now=clock.now())
         return worker.begin(connection, [held for held, _ in due], published=False)
 
 

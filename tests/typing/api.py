@@ -29,6 +29,7 @@ from sagas import (
     external_step,
     step,
 )
+from sagas.engine import SagaRun
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,39 @@ class PlaceOrder(Saga[OrderPlaced], name="typing.place_order", version=1):
         self.charge.result = "x"  # type: ignore[misc]
 
 
+class Awaited(Saga[OrderPlaced], name="typing.awaited", version=1):
+    """`async def` where external; results have the same types."""
+
+    @external_step
+    async def ask(self) -> int:
+        await self.aheartbeat(progress=1)
+        return 1
+
+    @external_step(timeout=3)
+    async def charge(self) -> str:
+        async def pay(key: str) -> int:
+            return len(key)
+
+        assert_type(self.ask.result, int)
+        assert_type(await self.aeffect("pay", pay, returns=int), int)
+        return "c1"
+
+    @charge.resolve
+    async def find_charge(self) -> str | NotDone:
+        return NOT_DONE
+
+    @charge.compensate(retry=Retry(first=5))
+    async def refund(self, charge_id: str) -> None: ...
+
+    @refund.resolve
+    async def find_refund(self, charge_id: str) -> NotDone | None:
+        return None
+
+    @step(compensate=None)
+    def note(self) -> str:
+        return self.charge.result
+
+
 class Wrong(Saga[OrderPlaced]):
     @external_step
     def charge(self) -> str:
@@ -128,3 +162,12 @@ def on_the_class(order: OrderPlaced) -> None:
     PlaceOrder.start(order, on_existing="raise")  # type: ignore[arg-type]
     PlaceOrder.cancel(key="k")  # type: ignore[call-arg]
     print(PlaceOrder.charge.result)  # type: ignore[attr-defined]
+
+
+async def awaited(order: OrderPlaced) -> None:
+    """The twins take and give the same."""
+    assert_type(await PlaceOrder.astart(order, key="k", using=object(), subject=order), SagaRun)
+    assert_type(await PlaceOrder.aget(id=order.order_id), SagaRun)
+    await PlaceOrder.acancel(key="k", reason="asked for")
+    await PlaceOrder.astart("order")  # type: ignore[arg-type]
+    await PlaceOrder.acancel(key="k")  # type: ignore[call-arg]

@@ -35,6 +35,7 @@ from sagas import (
 )
 from sagas.keys import idempotency_key
 from sagas.plan import Plan, StepPlan, UndoPlan
+from sagas.retry import FOREVER
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,10 @@ class Context:
     def effect(self, name: str, call: Callable[[str], Any], *, returns: Any, request: object = None) -> Any:
         return call(f"{self.idempotency_key}/{name}")
 
-    def heartbeat(self) -> None:
-        self.beats.append("beat")
+    progress: object = 7
+
+    def heartbeat(self, progress: object = None) -> None:
+        self.beats.append("beat" if progress is None else f"beat {progress}")
 
 
 def test_plan() -> None:
@@ -146,7 +149,7 @@ def test_plan() -> None:
                 max_deliveries=3,
             ),
             StepPlan(name="ship", external=True, queue="default", retry=Retry(), pivot=True),
-            StepPlan(name="thank", external=False, queue="default", retry=Retry()),
+            StepPlan(name="thank", external=False, queue="default", retry=Retry(max_attempts=FOREVER)),
         ),
     )
 
@@ -200,7 +203,8 @@ def test_self_inside_a_body() -> None:
     assert (run.id, run.key, run.attempt, run.headers, run.session) == (context.id, "order-7", 2, {"a": "b"}, None)
     assert (run.reserve.status, run.reserve.attempts, run.reserve.name) == ("done", 1, "reserve")
     run.heartbeat()
-    assert context.beats == ["beat"]
+    run.heartbeat(progress=8)
+    assert (context.beats, run.progress) == (["beat", "beat 8"], 7)
     assert run.effect("pay", lambda key: key, returns=str) == "k/pay"
 
 
@@ -249,6 +253,7 @@ def test_start_get_cancel_delegate(monkeypatch: pytest.MonkeyPatch) -> None:
                 "on_existing": OnExisting.RETURN,
                 "own_transaction": False,
                 "headers": {"a": "b"},
+                "deadline": None,
             },
         ),
         ("get", (PlaceOrder,), {"key": "k", "id": None, "using": "other"}),

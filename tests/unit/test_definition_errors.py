@@ -180,6 +180,9 @@ def test_local_steps_have_no_unknown_outcome(options: dict[str, Any]) -> None:
 async def coroutine(self: Any) -> None: ...
 
 
+async def coroutine_undo(self: Any, result: None) -> None: ...
+
+
 async def async_generator(self: Any) -> AsyncIterator[int]:
     yield 1
 
@@ -203,11 +206,23 @@ def star(self: Any, *more: int) -> None: ...
 def keyword(self: Any, *, more: int) -> None: ...
 
 
+def test_async_bodies() -> None:
+    """What is local cannot be async def, and the message says where to put it; what is external can."""
+    words = r"a local step cannot be async def.*@external_step"
+    with pytest.raises(DefinitionError, match=words):
+        step(coroutine)
+    with pytest.raises(DefinitionError, match=words):
+        external_step(does_nothing).compensate(external=False)(coroutine_undo)
+    with pytest.raises(DefinitionError, match=words):
+        step(does_nothing).compensate(coroutine_undo)
+    assert external_step(coroutine).awaited
+    assert step(does_nothing).compensate(external=True)(coroutine_undo).awaited
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (coroutine, r"async def.*asyncio\.run"),
-        (async_generator, "async def"),
+        (async_generator, "yield"),
         (generator, "yield"),
         (without_self, r"exactly \(self\)"),
         (two, r"exactly \(self\)"),

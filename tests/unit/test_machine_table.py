@@ -1,15 +1,13 @@
 """The transition table: nothing in it is superfluous, nothing is missing, and all of it is true.
 
-`explore` walks every state that a definition can reach, whatever bodies, `resolve`, workers and callers do.
+`explore` walks every state that a definition can reach.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from itertools import product
-from typing import NamedTuple
+from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
@@ -17,177 +15,39 @@ from msgspec.structs import replace
 from sagas import fold, machine
 from sagas.events import (
     EVENTS,
-    Abort,
     Answer,
     Attempt,
-    Cancel,
     Direction,
     Event,
     Kind,
     LateAnswer,
-    Rebuild,
+    Resume,
     RetryNow,
+    Signal,
     Start,
     Succeeded,
-    Undecided,
-    Work,
 )
 from sagas.plan import Plan
-from sagas.retry import Retry
-from sagas.states import State, Status, StepState, StepStatus, Track
-from sagas.takeover import Action, Ask, Memory, Misplaced, Run, assess
+from sagas.states import State, Status
+from sagas.takeover import Action, Ask, Choose, Memory, Misplaced, Run, Wait, assess
 from tests.support.machine_driver import (
-    ACCEPTS,
-    COMPENSATE,
-    ERROR,
-    INPUT,
     Did,
     answer,
-    check_decision,
-    local,
-    pivot,
-    plan,
+    chosen,
     result,
-    step,
-    undo,
+    waiting,
 )
-from tests.unit import test_machine_late, test_machine_requests, test_machine_undo, test_machine_unknown
-
-TWICE = Retry(max_attempts=2)
-ONCE = Retry(max_attempts=1)
-FEW = {"retry": TWICE, "max_deliveries": 2}
-RESOLVED_UNDO = undo(has_resolve=True, accepts_unknown=True, retry=TWICE)
-
-PLANS = {
-    "asked": plan(step("a", has_resolve=True, undo=RESOLVED_UNDO, **FEW)),
-    "asked, undone by result": plan(step("a", has_resolve=True, undo=undo(retry=TWICE), key_ttl=10.0, **FEW)),
-    "asked, nothing to undo": plan(step("a", has_resolve=True, undo=None, on_unknown=COMPENSATE, **FEW)),
-    "compensated as unknown": plan(step("a", undo=ACCEPTS, on_unknown=COMPENSATE, **FEW), local("b", retry=ONCE)),
-    "nothing to undo": plan(step("a", undo=None, on_unknown=COMPENSATE, **FEW)),
-    "local": plan(local("a", **FEW), local("b", undo=None, **FEW)),
-    "undone, then compensated as unknown": plan(
-        step("a", undo=undo(retry=ONCE), retry=ONCE, max_deliveries=1),
-        step("b", undo=ACCEPTS, on_unknown=COMPENSATE, retry=ONCE, max_deliveries=1),
-    ),
-    "pivot": plan(
-        step("a", undo=ACCEPTS, retry=ONCE, max_deliveries=1),
-        pivot("b", has_resolve=True, **FEW),
-        step("c", undo=None, has_resolve=True, retry=ONCE, max_deliveries=1),
-    ),
-}
-
-
-NEVER_REOPENED = machine.TERMINAL - machine.UNDONE
-
-
-class Node(NamedTuple):
-    """A state, and how many deliveries of its work were lost."""
-
-    state: State
-    lost: int
-
-
-def same(node: Node) -> object:
-    """What tells nodes apart: neither numbers that only grow nor how finished work went."""
-    state = node.state
-    if state.status in NEVER_REOPENED:
-        return state.status
-    steps = tuple(
-        (name, each.status, each.unsettled, each.again, each.do.unknown, *map(same_track, tracks_that_matter(each)))
-        for name, each in sorted(state.steps.items(), key=lambda item: item[1].ended)
-    )
-    return state.status, state.parked_from, state.cancel_requested, steps, node.lost
-
-
-def tracks_that_matter(each: StepState) -> tuple[Track, ...]:
-    if each.status is StepStatus.UNDONE:
-        return (each.settle,)
-    return (each.do,) if each.status is StepStatus.PENDING else (each.undo, each.settle)
-
-
-def same_track(track: Track) -> Track:
-    return replace(track, attempts=track.attempts - track.budget, budget=0, failures=0)
-
-
-def explore(plan: Plan) -> Iterator[tuple[State, Event, State]]:
-    """Every step there is from every state that can be reached: state, event, state."""
-    start = Node(machine.decide(plan, None, Start(INPUT)).state, 0)
-    seen, left = {same(start)}, [start]
-    while left:
-        node = left.pop()
-        for before, event in moves(plan, node):
-            if event is None:
-                after = Node(before, node.lost + 1)
-            else:
-                decision = machine.decide(plan, before, event)
-                check_decision(plan, before, event, decision)
-                yield before, event, decision.state
-                leaves_row = not isinstance(event, Answer) and machine.frontier(plan, before)
-                after = Node(decision.state, node.lost if leaves_row else 0)
-            if same(after) not in seen:
-                seen.add(same(after))
-                left.append(after)
-
-
-def moves(plan: Plan, node: Node) -> Iterator[tuple[State, Event | None]]:
-    """Whatever can happen next, in this state or in what a cancel made of it meanwhile; None: the worker dies."""
-    for request in (Cancel(), RetryNow(), Abort(), Rebuild(), *map(LateAnswer, late_answers(plan, node.state))):
-        yield node.state, request
-    cancelled = machine.decide(plan, node.state, Cancel()).state
-    for work in machine.frontier(plan, node.state):
-        for event in answers(plan, node, work):
-            yield node.state, event
-            if event is not None and cancelled.cancel_requested and not node.state.cancel_requested:
-                yield cancelled, event
-
-
-def late_answers(plan: Plan, state: State) -> list[str]:
-    """The steps whose compensation has begun, and an attempt of which may still bring an answer."""
-    if state.status is Status.RUNNING or state.parked_from is Status.RUNNING or state.status in NEVER_REOPENED:
-        return []
-    closed = {work.step for work in machine.frontier(plan, state)}
-    return [
-        name
-        for name, each in sorted(state.steps.items())
-        if plan.by_name[name].external and each.do.attempts and (each.status is StepStatus.UNDONE or name in closed)
-    ]
-
-
-def answers(plan: Plan, node: Node, work: Work) -> Iterator[Answer | None]:
-    """Whatever can come of the next delivery."""
-    track = fold.track_of(machine.step_of(node.state, work.step), work.direction)
-    settling = work.direction is Direction.SETTLE
-    doubt = track.unknown or node.lost > 0 or settling
-    memories = (Memory(), Memory(closed=True, response=result("late")))[: 2 if doubt else 1]
-    if settling and not machine.undo_of(plan.by_name[work.step]).accepts_unknown:
-        memories = memories[0 if plan.by_name[work.step].has_resolve else 1 :]
-    times = (1.0, 99.0) if plan.by_name[work.step].key_ttl else (1.0,)
-    for memory, now in product(memories, times):
-        a = Attempt(step=work.step, direction=work.direction, deliveries=node.lost + 1, first_begun_at=1.0, now=now)
-        yield from outcomes(plan, node.state, a, assess(plan, node.state, a, memory=memory))
-
-
-def outcomes(plan: Plan, state: State, a: Attempt, action: Action) -> Iterator[Answer | None]:
-    """What can come of what a worker is to do."""
-    assert not isinstance(action, Misplaced)
-    if isinstance(action, Ask):
-        yield None
-        yield Undecided(a, ERROR)
-        yield from outcomes(plan, state, a, assess(plan, state, a, not_done=True))
-        if a.direction is Direction.SETTLE:
-            found = assess(plan, state, a, memory=Memory(response=result("late")))
-            yield from outcomes(plan, state, a, found)
-        else:
-            yield Succeeded(a, result("found"))
-        if a.direction is not Direction.UNDO:
-            yield answer(a, Did.UNSTORABLE)
-    elif isinstance(action, Run):
-        ends = {Did.OK, Did.FAIL, Did.GIVE_UP, Did.REFUSE, Did.DIE}
-        if a.direction is Direction.DO and plan.by_name[a.step].external:
-            ends.add(Did.UNSTORABLE)
-        yield from (answer(a, did) for did in sorted(ends, key=lambda did: did.name))
-    else:
-        yield action
+from tests.support.machine_explorer import DEADLINE, NEVER_REOPENED, PAUSABLE, PLANS, TIMED, Node, explore, same
+from tests.unit import (
+    test_machine_choice,
+    test_machine_deadline,
+    test_machine_late,
+    test_machine_redo,
+    test_machine_requests,
+    test_machine_undo,
+    test_machine_unknown,
+    test_machine_waits,
+)
 
 
 class Walk:
@@ -196,11 +56,12 @@ class Walk:
     def __init__(self) -> None:
         self.led: dict[tuple[Status, type[Event]], set[Status]] = defaultdict(set)
         self.states: list[tuple[Plan, dict[object, State]]] = []
-        for each in PLANS.values():
+        for name, each in PLANS.items():
             states: dict[object, State] = {}
-            for before, event, after in explore(each):
-                self.led[before.status, type(event)].add(after.status)
-                states.setdefault(same(Node(after, 0)), after)
+            for deadline in (None, DEADLINE) if name in TIMED else (None,):
+                for before, event, after in explore(each, deadline=deadline, pausing=name in PAUSABLE):
+                    self.led[before.status, type(event)].add(after.status)
+                    states.setdefault(same(Node(after, 0)), after)
             self.states.append((each, states))
         for before, event, after in test_machine_late.two_settled():  # a walk over such a plan would take too long
             self.led[before.status, type(event)].add(after.status)
@@ -245,8 +106,17 @@ def test_every_state_ends_once_failures_stop(walk: Walk, found: bool) -> None:
                 state = run_without_trouble(each, state, found)
                 if state.status in machine.TERMINAL:
                     break
-                state = machine.decide(each, state, RetryNow()).state
+                state = revived(each, state)
             assert state.status in machine.TERMINAL, state
+
+
+def revived(plan: Plan, state: State) -> State:
+    """What an operator does about a parked saga: sends the signal that did not come, or has it tried again."""
+    (work,) = machine.frontier(plan, replace(state, status=state.parked_from))
+    planned = plan.by_name[work.step]
+    if planned.wait and planned.wait.signal:
+        state = machine.decide(plan, state, Signal(work.step, result(work.step))).state
+    return machine.decide(plan, state, RetryNow()).state  # which changes nothing where the signal was taken
 
 
 def can_look(plan: Plan, a: Attempt) -> bool:
@@ -256,26 +126,44 @@ def can_look(plan: Plan, a: Attempt) -> bool:
 
 
 def run_without_trouble(plan: Plan, state: State, found: bool) -> State:
-    """Bodies return and `resolve` answers, until there is nothing to do."""
-    for _ in range(4 * len(plan.steps) + 1):
+    """Bodies return, conditions hold, signals come and `resolve` answers, until there is nothing to do."""
+    state = machine.decide(plan, state, Resume()).state
+    for _ in range(5 * len(plan.steps) + 1):
         work = machine.frontier(plan, state)
         if not work:
             return state
-        a = Attempt(step=work[0].step, direction=work[0].direction, first_begun_at=1.0, now=1.0)
+        now = machine.step_of(state, work[0].step).until or 1.0
+        a = Attempt(step=work[0].step, direction=work[0].direction, first_begun_at=1.0, now=now)
         kept = (
             Memory(response=result("late")) if a.direction is Direction.SETTLE and not can_look(plan, a) else Memory()
         )
         action = assess(plan, state, a, memory=kept)
+        if isinstance(action, Misplaced):
+            state = machine.decide(plan, state, Signal(a.step, result(a.step))).state
+            continue
         if isinstance(action, Ask) and found and a.direction is not Direction.SETTLE:
             action = Succeeded(a, result("found"))
         elif isinstance(action, Ask):
             memory = Memory(response=result("found")) if found else Memory()
             action = assess(plan, state, a, memory=memory, not_done=not found)
-        event = answer(a, Did.OK) if isinstance(action, Run) else action
-        assert event is not None
-        assert not isinstance(event, (Ask, Misplaced))
+        event = without_trouble(a, action)
         state = machine.decide(plan, state, event).state
     raise AssertionError(f"still at work: {state}")
+
+
+def without_trouble(a: Attempt, action: Action) -> Answer:
+    """What comes of an action where nothing goes wrong."""
+    if isinstance(action, Run):
+        event = answer(a, Did.OK)
+    elif isinstance(action, Choose):
+        event = chosen(a, Did.OK)
+    elif isinstance(action, Wait):
+        event = waiting(a, 10.0)
+    else:
+        assert not isinstance(action, (Ask, Misplaced))
+        event = action
+    assert event is not None
+    return event
 
 
 # --- Each entry is needed: without it an example fails ----------------------------------------------------------
@@ -283,7 +171,10 @@ def run_without_trouble(plan: Plan, state: State, found: bool) -> State:
 
 def examples() -> list[Callable[[], None]]:
     """The example tests that take no arguments."""
-    modules = (test_machine_unknown, test_machine_undo, test_machine_requests, test_machine_late)
+    modules = (
+        test_machine_unknown, test_machine_undo, test_machine_requests, test_machine_late, test_machine_waits,
+        test_machine_choice, test_machine_deadline, test_machine_redo,
+    )  # fmt: skip
     tests = [each for module in modules for name, each in vars(module).items() if name.startswith("test_")]
     return [each for each in tests if not inspect.signature(each).parameters]
 

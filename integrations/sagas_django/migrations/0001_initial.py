@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db import migrations, models
 
 from sagas_django.operations import RunSchema
 
 
 def model(
-    name: str, table: str, singular: str, plural: str, *fields: tuple[str, models.Field]
+    name: str, table: str, singular: str, plural: str, *fields: tuple[str, models.Field], **options: Any
 ) -> migrations.CreateModel:
     return migrations.CreateModel(
         name=name,
         fields=list(fields),
-        options={"verbose_name": singular, "verbose_name_plural": plural, "db_table": table},
+        options={"verbose_name": singular, "verbose_name_plural": plural, "db_table": table, **options},
     )
 
 
@@ -41,11 +43,22 @@ class Migration(migrations.Migration):
                     ("subject_type", models.TextField(null=True)),
                     ("subject_id", models.TextField(null=True)),
                     ("deadline", models.DateTimeField(null=True)),
+                    ("paused", models.BooleanField(default=False)),
+                    ("definition", models.TextField(default="")),
                     ("headers", models.JSONField(default=dict)),
                     ("error", models.TextField(default="")),
                     ("created_at", models.DateTimeField()),
                     ("updated_at", models.DateTimeField()),
                     ("finished_at", models.DateTimeField(null=True)),
+                    permissions=(
+                        ("retry_saga", "Can ask for a saga to be retried"),
+                        ("cancel_saga", "Can ask for a saga to be cancelled"),
+                        ("abort_saga", "Can ask for a saga to be aborted"),
+                        ("pause_saga", "Can ask for a saga to be paused"),
+                        ("resume_saga", "Can ask for a saga to be resumed"),
+                        ("redo_saga", "Can ask for a step to be done anew"),
+                        ("signal_saga", "Can send a saga what it waits for"),
+                    ),
                 ),
                 model(
                     "LogEntry", "sagas_log", "log entry", "log entries",
@@ -79,6 +92,7 @@ class Migration(migrations.Migration):
                     ("failures", models.IntegerField(default=0)),
                     ("first_begun_at", models.DateTimeField(null=True)),
                     ("payload", models.JSONField(null=True)),
+                    ("progress", models.JSONField(null=True)),
                     ("headers", models.JSONField(null=True)),
                 ),
                 model(

@@ -5,12 +5,13 @@
 with wants as materialized (
     select queue, room, mark
     from unnest(%(queues)b::text[], %(rooms)b::int[], %(marks)b::timestamptz[]) as w (queue, room, mark)
+    where not exists (select from sagas_pause p where p.kind = 'queue' and p.name = w.queue)
 ), due as materialized (
     select o.id
     from wants w cross join lateral (
         select c.id from sagas_outbox c
         where c.queue = w.queue and c.due_at >= w.mark
-          and c.due_at <= coalesce(%(now)s::timestamptz, clock_timestamp())
+          and c.due_at <= (select coalesce(%(now)s::timestamptz, clock_timestamp())) -- read once, so that the index ends there
           and (c.deliveries = 0 or %(begun)s)
         order by c.due_at
         limit w.room

@@ -1,4 +1,4 @@
--- The queues that have rows, each found by one index probe (a loose index scan), and when their oldest is due.
+-- The queues that have rows and are not paused, each found by one index probe (a loose index scan), and when their oldest is due.
 with recursive found as (
     (select o.queue, o.due_at from sagas_outbox o order by o.queue, o.due_at limit 1)
     union all
@@ -8,3 +8,4 @@ with recursive found as (
 select f.queue, extract(epoch from f.due_at - coalesce(%(now)s::timestamptz, clock_timestamp()))::float8 as due_in,
     f.due_at
 from found f
+where not exists (select from sagas_pause p where p.kind = 'queue' and p.name = f.queue)

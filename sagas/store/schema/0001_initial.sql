@@ -18,6 +18,8 @@ create table sagas_saga (
     subject_type text,
     subject_id text,
     deadline timestamptz,
+    paused boolean not null default false,
+    definition text not null default '', -- fingerprint of the steps it was started with
     headers jsonb not null default '{}',
     error text not null default '',
     created_at timestamptz not null default clock_timestamp(),
@@ -50,8 +52,9 @@ create table sagas_log (
     constraint sagas_log_seq check (seq >= 0),
     constraint sagas_log_kind check (kind in (
         'started', 'step_done', 'step_failed', 'step_undecided', 'step_not_done', 'step_unknown',
+        'step_chosen', 'step_skipped', 'waiting', 'signalled',
         'undo_done', 'undo_failed', 'undo_undecided', 'settle_done', 'settle_failed', 'settle_undecided',
-        'late_answer', 'rebuilt', 'cancel_requested', 'retried', 'compensating', 'settling', 'parked',
+        'late_answer', 'rebuilt', 'cancel_requested', 'retried', 'redone', 'paused', 'resumed', 'compensating', 'settling', 'parked',
         'completed', 'compensated', 'cancelled', 'aborted'))
 );
 
@@ -87,8 +90,10 @@ create table sagas_outbox (
     failures integer not null default 0,
     first_begun_at timestamptz,
     payload jsonb,
+    progress jsonb, -- of the attempt at work, for the next one
     headers jsonb,
-    constraint sagas_outbox_kind check (kind in ('step', 'cancel', 'retry', 'abort', 'late_answer')),
+    constraint sagas_outbox_kind check (kind in (
+        'step', 'cancel', 'retry', 'abort', 'redo', 'pause', 'resume', 'signal', 'late_answer')),
     constraint sagas_outbox_direction check (
         (direction is null) = (kind <> 'step') and (direction is null or direction in ('do', 'undo', 'settle'))),
     constraint sagas_outbox_counts check (token >= 0 and publishes >= 0 and deliveries >= 0 and failures >= 0),
@@ -102,6 +107,7 @@ create table sagas_outbox (
 
 create index sagas_outbox_due on sagas_outbox (queue, due_at);
 create index sagas_outbox_saga on sagas_outbox (saga_id);
+create index sagas_outbox_signals on sagas_outbox (ordering_key) where kind = 'signal';
 
 create table sagas_dedupe (
     key text not null constraint sagas_dedupe_pkey primary key,
@@ -117,12 +123,27 @@ create table sagas_dedupe (
 
 create index sagas_dedupe_saga on sagas_dedupe (saga_id);
 
-create table sagas_definition (
+-- Signals that named themselves, so that the same webhook delivered twice counts once.
+create table sagas_signal (
     name text not null,
-    version integer not null,
-    fingerprint text not null,
-    registered_at timestamptz not null default clock_timestamp(),
-    constraint sagas_definition_pkey primary key (name, version)
+    key text not null,
+    step text not null,
+    dedupe_id text not null,
+    saga_id uuid, -- null: it came before its saga
+    sent_at timestamptz not null default clock_timestamp(),
+    constraint sagas_signal_pkey primary key (name, key, step, dedupe_id)
+);
+
+-- What is held up for now: all work of a queue, or all sagas of a name, or of one version of it.
+create table sagas_pause (
+    kind text not null,
+    name text not null,
+    version integer not null default 0, -- 0: every version
+    actor text not null default '',
+    reason text not null default '',
+    at timestamptz not null default clock_timestamp(),
+    constraint sagas_pause_pkey primary key (kind, name, version),
+    constraint sagas_pause_kind check (kind in ('queue', 'definition'))
 );
 
 create table sagas_pace (
@@ -143,20 +164,25 @@ create table sagas_schema (
 -- comes in as one json text; a later shape gets a new function, so that old callers keep working.
 create function sagas_start_v1(request json) returns json language plpgsql as $$
 declare
-    wanted constant text := request->>'key';
-    sagas_name constant text := request->>'name';
-    started_at constant timestamptz := coalesce((request->>'now')::timestamptz, clock_timestamp());
+    given constant jsonb := request; -- read once: of json each look reads the whole text, input and all
+    wanted constant text := given->>'key';
+    sagas_name constant text := given->>'name';
+    started_at constant timestamptz := coalesce((given->>'now')::timestamptz, clock_timestamp());
+    -- in seconds from now, or as a moment; in whole microseconds, which is what a timestamp keeps
+    ends_at constant timestamptz := coalesce(
+        (given->>'deadline_at')::timestamptz, started_at + make_interval(secs => (given->>'deadline')::float8));
     existing record;
     next_run integer := 1;
 begin
     loop
         insert into sagas_saga (
             id, name, version, key, run, status, seq, input_hash, steps,
-            subject_type, subject_id, headers, created_at, updated_at)
+            subject_type, subject_id, headers, definition, deadline, created_at, updated_at)
         values (
-            (request->>'id')::uuid, sagas_name, (request->>'version')::integer, wanted, next_run,
-            request->>'status', (request->>'seq')::integer, request->>'input_hash', (request->>'steps')::jsonb,
-            request->>'subject_type', request->>'subject_id', (request->>'headers')::jsonb, started_at, started_at)
+            (given->>'id')::uuid, sagas_name, (given->>'version')::integer, wanted, next_run,
+            given->>'status', (given->>'seq')::integer, given->>'input_hash', (given->>'steps')::jsonb,
+            given->>'subject_type', given->>'subject_id', (given->>'headers')::jsonb,
+            coalesce(given->>'definition', ''), ends_at, started_at, started_at)
         on conflict on constraint sagas_saga_key do nothing;
         if found then
             exit;
@@ -164,26 +190,45 @@ begin
         select id, version, run, status, input_hash into existing
             from sagas_saga where name = sagas_name and key = wanted order by run desc limit 1;
         if not found or existing.status <> all (
-            array(select json_array_elements_text(request->'run_again_after'))) then
+            array(select jsonb_array_elements_text(given->'run_again_after'))) then
             return json_build_object('created', false, 'id', existing.id, 'version', existing.version,
                 'run', existing.run, 'status', existing.status, 'input_hash', existing.input_hash);
         end if;
         next_run := existing.run + 1;
     end loop;
     insert into sagas_log (saga_id, seq, kind, data, at)
-    values ((request->>'id')::uuid, 0, 'started', jsonb_build_object(
-        'saga', (request->'saga')::jsonb || jsonb_build_object('run', next_run)), started_at);
+    values ((given->>'id')::uuid, 0, 'started', jsonb_build_object(
+        'saga', given->'saga' || jsonb_build_object('run', next_run))
+        || case when ends_at is null then '{}' else jsonb_build_object('deadline', extract(epoch from ends_at)) end,
+        started_at);
     insert into sagas_outbox (saga_id, kind, step, direction, queue, due_at)
-    select (request->>'id')::uuid, 'step', r->>'step', r->>'direction', r->>'queue', started_at
-        from json_array_elements(request->'rows') r;
-    return json_build_object('created', true, 'id', request->>'id', 'run', next_run);
+    select (given->>'id')::uuid, 'step', r->>'step', r->>'direction', r->>'queue', started_at
+        from jsonb_array_elements(given->'rows') r;
+    -- signals that came before: made due, unless somebody looks at them just now, and then does so again soon
+    update sagas_outbox set due_at = started_at where id in (
+        select id from sagas_outbox
+        where saga_id is null and kind = 'signal' and holder is null
+          and ordering_key = sagas_name || ' ' || wanted
+        for update skip locked);
+    -- signals that the saga before this one kept and did not need
+    if given->'carry' is not null then
+        insert into sagas_outbox (saga_id, kind, queue, due_at, timer_at, ordering_key, payload)
+        select (given->>'id')::uuid, 'signal', given->'rows'->0->>'queue', started_at, started_at,
+            sagas_name || ' ' || wanted,
+            jsonb_build_object('name', sagas_name, 'key', wanted, 'carried', next_run, 'step', l.step, 'value', l.data->'result',
+                'actor', coalesce(l.data->>'actor', ''), 'reason', coalesce(l.data->>'reason', ''))
+        from jsonb_array_elements_text(given->'carry') c
+        join sagas_log l on l.saga_id = (given->>'continues')::uuid and l.seq = c::integer
+        order by l.seq;
+    end if;
+    return json_build_object('created', true, 'id', given->>'id', 'run', next_run);
 end $$;
 
 -- get(): one saga by id, or by name and key (its latest run); null when there is none.
 create function sagas_get_v1(request json) returns json language sql stable as $$
     select row_to_json(s) from (
         select id, name, version, key, run, status, seq, steps, error, cancel_requested, parked_from,
-            created_at, updated_at, finished_at
+            created_at, updated_at, finished_at, deadline, paused, extract(epoch from deadline)::float8 as deadline_epoch
         from sagas_saga
         where case when request->>'id' is not null then id = (request->>'id')::uuid
               else name = request->>'name' and key = request->>'key' end
@@ -217,6 +262,50 @@ begin
                 where o.saga_id = existing.id and o.kind = 'step')),
         asked_at, (request->'payload')::jsonb);
     return json_build_object('id', existing.id, 'status', existing.status);
+end $$;
+
+-- send(): a signal is a row like any request. It says which saga it is for by name and key, so that it finds the run
+-- that is the latest when it is applied; one that comes before its saga waits for it, where the sender wants that.
+create function sagas_send_v1(request json) returns json language plpgsql as $$
+declare
+    given constant jsonb := request; -- read once, as in start()
+    sent_at constant timestamptz := coalesce((given->>'now')::timestamptz, clock_timestamp());
+    target record;
+    sagas_name text := given->>'name';
+    sagas_key text := given->>'key';
+begin
+    if given->>'id' is not null then
+        select id, name, key, status into target from sagas_saga where id = (given->>'id')::uuid;
+    else
+        select id, name, key, status into target from sagas_saga
+            where name = sagas_name and key = sagas_key order by run desc limit 1;
+    end if;
+    if not found and (given->>'id' is not null or not (given->>'keep')::boolean) then
+        return null;
+    end if;
+    if found then
+        sagas_name := target.name;
+        sagas_key := target.key;
+    end if;
+    if given->>'dedupe_id' is not null then
+        insert into sagas_signal (name, key, step, dedupe_id, saga_id, sent_at)
+        values (sagas_name, sagas_key, given->>'step', given->>'dedupe_id', target.id, sent_at)
+        on conflict do nothing;
+        if not found then
+            return json_build_object('id', target.id, 'status', target.status, 'duplicate', true);
+        end if;
+    end if;
+    insert into sagas_outbox (saga_id, kind, queue, due_at, timer_at, ordering_key, payload)
+    values (target.id, 'signal',
+        coalesce((select o.queue from sagas_outbox o where o.saga_id = target.id and o.kind = 'step' limit 1),
+            given->>'queue'),
+        least(sent_at,
+            (select min(o.due_at) - interval '1 microsecond' from sagas_outbox o
+                where o.saga_id = target.id and o.kind = 'step')),
+        sent_at, sagas_name || ' ' || sagas_key,
+        given->'payload' || case when given->>'id' is not null then '{}' -- it is for that run only
+            else jsonb_build_object('name', sagas_name, 'key', sagas_key) end);
+    return json_build_object('id', target.id, 'status', target.status, 'duplicate', false);
 end $$;
 
 insert into sagas_schema (version) values (1);

@@ -10,37 +10,58 @@ with wanted as materialized (
     for update of o skip locked
 ), begun as (
     update sagas_outbox o
-    set holder = %(holder)s,
+    set saga_id = case when o.kind <> 'signal' or o.payload->>'key' is null then o.saga_id else ( -- the latest run
+            select s.id from sagas_saga s where s.name = o.payload->>'name' and s.key = o.payload->>'key'
+            order by s.run desc limit 1) end,
+        holder = %(holder)s,
         token = o.token + 1,
         deliveries = o.deliveries + 1,
         publishes = 0, -- the broker has delivered: the next window is short again
         first_begun_at = coalesce(o.first_begun_at, %(now)s::timestamptz, clock_timestamp()),
         due_at = coalesce(%(now)s::timestamptz, clock_timestamp()) + make_interval(secs => %(lease)s::float8)
     from mine where o.id = mine.id
-    returning o.id, o.token, o.saga_id, o.kind, o.queue, o.step, o.direction, o.deliveries, o.first_begun_at, o.payload
+    returning o.id, o.token, o.saga_id, o.kind, o.queue, o.step, o.direction, o.deliveries, o.first_begun_at, o.payload,
+        o.progress, o.ordering_key, o.timer_at
 )
 select b.id, b.token, b.kind, b.queue, b.step, b.direction, b.deliveries,
     extract(epoch from b.first_begun_at)::float8 as first_begun_at,
     extract(epoch from coalesce(%(now)s::timestamptz, clock_timestamp()))::float8 as now,
     b.payload::text as payload,
     b.saga_id, s.name, s.version, s.key, s.status, s.seq, s.steps::text as steps,
-    s.cancel_requested, s.parked_from, s.error,
+    s.cancel_requested, s.parked_from, s.error, s.paused, extract(epoch from s.deadline)::float8 as deadline,
+    s.definition, b.progress::text as progress, extract(epoch from b.timer_at)::float8 as asked_at,
+    exists (select from sagas_pause p where
+        (p.kind = 'queue' and p.name = b.queue)
+        or (p.kind = 'definition' and p.name = s.name and p.version in (0, s.version))) as held_up,
+    b.kind = 'signal' and exists (
+        -- what the latest run took over from the one before had arrived before anything that is still on its way
+        select from sagas_outbox r where r.kind = 'signal' and r.ordering_key = b.ordering_key
+          and (coalesce(r.payload->'carried', '0'), b.id) > (coalesce(b.payload->'carried', '0'), r.id)
+    ) as early,
     h.seqs as history_seqs, h.entries as history,
-    b.kind = 'step' and exists (
+    -- a request in another queue, which perhaps nobody serves, holds the work up for five minutes only
+    b.kind = 'step' and (exists (
         select from sagas_outbox r
-        where r.saga_id = b.saga_id and r.kind <> 'step'
-          and greatest(r.due_at, r.timer_at) > coalesce(%(now)s::timestamptz, clock_timestamp()) - interval '5 minutes'
-    ) as asked,
+        where r.saga_id = b.saga_id and r.kind not in ('step', 'signal') and (r.queue = b.queue or
+          greatest(r.due_at, r.timer_at) > coalesce(%(now)s::timestamptz, clock_timestamp()) - interval '5 minutes')
+    ) or s.steps->b.step->>'status' = 'waiting' and exists (
+        select from sagas_outbox r
+        where r.kind = 'signal' and r.ordering_key = s.name || ' ' || s.key and (r.queue = b.queue or
+          greatest(r.due_at, r.timer_at) > coalesce(%(now)s::timestamptz, clock_timestamp()) - interval '5 minutes')
+    )) as asked,
     d.state as memory_state, d.response::text as memory_response, late.response::text as late_response
 from begun b
 left join sagas_saga s on s.id = b.saga_id
 left join lateral (
-    select array_agg(l.seq order by l.seq) as seqs, array_agg(l.data::text order by l.seq) as entries
+    select array_agg(l.seq order by l.seq) as seqs, array_agg( -- size as it is stored: nothing is unpacked to learn it
+        case when pg_column_size(l.data) <= %(large)s::int then l.data::text end order by l.seq) as entries
     from sagas_log l
-    where l.saga_id = b.saga_id and (l.seq = 0 or l.kind = 'step_done') and b.kind = 'step'
+    where l.saga_id = b.saga_id and (l.seq = 0 or l.kind in ('step_done', 'signalled')) and b.kind = 'step'
 ) h on true
 left join sagas_dedupe d
-    on d.key = b.saga_id::text || ':' || b.step || ':' || case b.direction when 'undo' then 'undo' else 'do' end || ':0'
+    on d.key = b.saga_id::text || ':' || b.step || ':' || case b.direction when 'undo' then 'undo:0'
+        else 'do:' || coalesce(s.steps->b.step->>'generation', '0') end
 left join sagas_dedupe late
-    on b.direction = 'undo' and late.key = b.saga_id::text || ':' || b.step || ':do:0'
+    on b.direction = 'undo' and late.key = b.saga_id::text || ':' || b.step || ':do:'
+        || coalesce(s.steps->b.step->>'generation', '0')
 order by b.id

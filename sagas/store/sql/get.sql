@@ -1,1 +1,1 @@
-select sagas_get_v1(%s)::text
+select sagas_get_v1((%s)::json)::text

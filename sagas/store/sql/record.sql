@@ -7,21 +7,35 @@ with given as materialized (
         %(ids)b::bigint[], %(tokens)b::bigint[], %(saga_ids)b::uuid[], %(seqs)b::int[], %(new_seqs)b::int[],
         %(statuses)b::text[], %(steps)b::text[], %(cancels)b::bool[], %(parked_froms)b::text[], %(errors)b::text[],
         %(finished)b::bool[], %(keeps)b::bool[], %(row_steps)b::text[], %(directions)b::text[], %(queues)b::text[],
-        %(delays)b::float8[], %(failures)b::int[], %(first_begun)b::float8[], %(goes_on)b::bool[], %(wakes)b::bool[]
+        %(delays)b::float8[], %(failures)b::int[], %(first_begun)b::float8[], %(goes_on)b::bool[], %(wakes)b::bool[],
+        %(pauseds)b::bool[]
     ) as g (id, token, saga_id, seq, new_seq, status, steps, cancel, parked_from, error, finished, keep, step,
-            direction, queue, delay, failures, first_begun, go_on, wake)
-), ok as materialized (
+            direction, queue, delay, failures, first_begun, go_on, wake, paused)
+), taken as materialized (
     select g.*, coalesce(%(now)s::timestamptz, clock_timestamp()) as now,
-        g.go_on and not exists (select from sagas_outbox r where r.saga_id = g.saga_id and r.kind <> 'step') as goes_on
+        g.go_on and not exists (select from sagas_pause) and not exists (
+            select from sagas_outbox r where r.saga_id = g.saga_id and r.kind not in ('step', 'signal')) as goes_on
     from given g
     join sagas_outbox o on o.id = g.id and o.token = g.token
     join sagas_saga s on s.id = g.saga_id and s.seq = g.seq
     order by g.id
     for update of o, s skip locked
+), others as materialized ( -- the saga's other rows, each as it is now
+    select o.id, taken.now, o.holder, taken.finished and o.kind = 'step' as over
+    from taken join sagas_outbox o on o.saga_id = taken.saga_id
+    where taken.wake and o.id <> taken.id
+    order by o.id
+    for update of o skip locked
+), ok as materialized (
+    select taken.* from taken
+    where not taken.wake or not exists ( -- a row that nobody holds and somebody locks cannot be woken: later
+        select from sagas_outbox o
+        where o.saga_id = taken.saga_id and o.id <> taken.id and o.holder is null
+          and o.id not in (select others.id from others))
 ), saga as (
     update sagas_saga s
     set status = ok.status, seq = ok.new_seq, steps = ok.steps::jsonb, cancel_requested = ok.cancel,
-        parked_from = ok.parked_from, error = ok.error, updated_at = ok.now,
+        parked_from = ok.parked_from, error = ok.error, paused = ok.paused, updated_at = ok.now,
         finished_at = case when ok.finished then ok.now end
     from ok where s.id = ok.saga_id and ok.new_seq <> ok.seq
 ), log as (
@@ -35,6 +49,7 @@ with given as materialized (
     update sagas_outbox o
     set step = ok.step, direction = ok.direction, queue = ok.queue, failures = ok.failures,
         token = o.token + 1, publishes = 0,
+        progress = case when o.step = ok.step and o.direction = ok.direction then o.progress end,
         holder = case when ok.goes_on then %(holder)s end,
         deliveries = case when ok.goes_on then 1 else 0 end,
         first_begun_at = case when ok.first_begun is not null then to_timestamp(ok.first_begun)
@@ -51,13 +66,16 @@ with given as materialized (
         %(new_ids)b::bigint[], %(new_steps)b::text[], %(new_directions)b::text[], %(new_queues)b::text[],
         %(new_delays)b::float8[], %(new_failures)b::int[], %(new_first_begun)b::float8[]
     ) as r (id, step, direction, queue, delay, failures, first_begun) on r.id = ok.id
-), sleeping as materialized (
-    select o.id, ok.now from ok join sagas_outbox o on o.saga_id = ok.saga_id
-    where ok.wake and o.id <> ok.id and o.holder is null
-    order by o.id
-    for update of o skip locked
 ), woken as (
-    update sagas_outbox o set due_at = sleeping.now from sleeping where o.id = sleeping.id and o.due_at > sleeping.now
+    update sagas_outbox o set due_at = others.now from others join ok on true
+    where o.id = others.id and o.saga_id = ok.saga_id and others.holder is null and not others.over
+      and o.due_at > others.now
+), cleared as (
+    delete from sagas_outbox o using others, ok
+    where o.id = others.id and o.saga_id = ok.saga_id and others.holder is null and others.over
+), continued as materialized (
+    select sagas_start_v1(n.request::json) from ok join unnest(%(next_ids)b::bigint[], %(nexts)b::text[])
+        as n (id, request) on n.id = ok.id
 ), marked as (
     insert into sagas_dedupe (key, saga_id, state, token)
     select m.key, ok.saga_id, m.state, ok.token
@@ -66,4 +84,4 @@ with given as materialized (
     on conflict (key) do update set state = excluded.state
     where excluded.state = 'closed'
 )
-select id, goes_on from ok
+select id, goes_on, (select count(*) from continued) from ok

@@ -1,1 +1,1 @@
-select sagas_request_v1(%s)::text
+select sagas_request_v1((%s)::json)::text

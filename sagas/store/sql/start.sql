@@ -1,1 +1,1 @@
-select sagas_start_v1(%s)::text
+select sagas_start_v1((%s)::json)::text

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from example_project.bank_client import BankClient
-from sagas import UNKNOWN, NotDone, Retry, Saga, Unknown, external_step, step
+from sagas import UNKNOWN, ContinueAs, NotDone, Retry, Saga, Skip, Unknown, external_step, sleep, step, wait_for
 from tests.faults.app.models import Movement, Reservation
 
 PRICE = Decimal("10.00")
@@ -114,3 +114,46 @@ class AskedOrder(Saga[Ordered], name="faults.asked_order", version=1):
     @ship.resolve
     def find_parcel(self) -> str | NotDone:
         return bank.find_charge(self.idempotency_key)
+
+
+@dataclass(frozen=True)
+class Leg:
+    """What is ordered, and the how manieth time it is."""
+
+    order: str
+    number: int = 0
+
+
+@dataclass(frozen=True)
+class Approval:
+    """Somebody agrees."""
+
+    note: str
+
+
+class LongOrder(Saga[Leg], name="faults.long_order", version=1):
+    """Everything that waits or chooses: a signal, a time, a condition; and the order comes again once."""
+
+    @step(queue=queue("stock"))
+    def reserve(self) -> int:
+        return put_aside(self.input.order)
+
+    @reserve.compensate(queue=queue("stock-back"))
+    def release(self, reservation: int) -> None:
+        put_back(self.input.order, reservation)
+
+    approval = wait_for(Approval)
+    night = sleep(0)
+
+    @external_step(queue=queue("payments"), retry=OFTEN, when=lambda self: self.input.number == 0 or Skip("paid"))
+    def charge(self) -> str:
+        return bank.charge(PRICE, order=self.input.order, idempotency_key=self.idempotency_key)
+
+    @charge.compensate(queue=queue("payments-back"), retry=OFTEN)
+    def refund(self, charge_id: str) -> None:
+        give_back(self, charge_id)
+
+    @step(compensate=None, queue=queue("shipping"))
+    def again(self) -> str | ContinueAs:
+        Movement.objects.create(order=self.input.order, what=f"again {self.approval.result.note}")
+        return ContinueAs(Leg(self.input.order, 1)) if self.input.number == 0 else "enough"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import signal
 from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DEFAULT_DB_ALIAS
 
+from sagas import serving
 from sagas.errors import SagaError
-from sagas_django import operate
+from sagas.operate_commands import COMMANDS, Argument, Talk
+from sagas_django.operate import DjangoDesk
 from sagas_django.store import DjangoStore
+
+SERVING = ("worker", "relay")  # what runs; everything else only looks, or asks
 
 
 class Command(BaseCommand):
@@ -33,91 +36,64 @@ class Command(BaseCommand):
         relay = command("relay", "publish due rows to Celery workers")
         relay.add_argument("--queue", action="append", default=[], help="serve only this queue; may be repeated")
         relay.add_argument("--app", help="the Celery app, as for celery -A; default: the one the project has set")
-        listing = command("list", "list sagas, newest first")
-        listing.add_argument("--status", action="append", default=[])
-        listing.add_argument("--name")
-        listing.add_argument("--limit", type=int, default=50)
-        command("show", "one saga: its steps and its log").add_argument("saga", help="id, or name:key")
-        for name, help in (
-            ("cancel", "ask for a saga to be undone"),
-            ("retry", "resume a parked saga, or make a waiting one due now"),
-            ("abort", "close a parked saga as it is"),
-        ):
-            asking = command(name, help)
-            asking.add_argument("saga", help="id, or name:key")
-            asking.add_argument("--reason", required=True, help="stored in the saga's log")
-        verify = command("verify", "fold every log and compare it with the saga rows")
-        verify.add_argument("saga", nargs="*", help="id, or name:key; default: all")
+        for each in COMMANDS:
+            parser_of = command(each.name, each.help)
+            for argument in each.arguments:
+                _add(parser_of, argument)
 
-        rebuild = command("rebuild", "make saga and outbox rows again from the log, after they were lost")
-        rebuild.add_argument("saga", nargs="*", help="id, or name:key; default: every saga whose rows disagree")
+    def execute(self, *args: Any, **options: Any) -> Any:
+        if options.get("command") not in SERVING:  # one has to be able to look at what a check complains about
+            options["skip_checks"] = True
+        return super().execute(*args, **options)
 
     def handle(self, *args: Any, command: str, **options: Any) -> None:
         try:
-            getattr(self, f"_{command}")(**options)
+            if command in SERVING:
+                getattr(self, f"_{command}")(**options)
+            else:
+                self._operate(command, options)
         except SagaError as problem:
             raise CommandError(str(problem)) from problem
 
-    def _worker(self, *, database: str, queue: list[str], concurrency: int, until_idle: bool, **_: Any) -> None:
-        from sagas.embedded import Embedded
+    def _operate(self, name: str, options: dict[str, Any]) -> None:
+        """One command of the table that all command lines share."""
+        (command,) = [each for each in COMMANDS if each.name == name]
+        complaint = command.run(
+            DjangoDesk(options["database"]), options, Talk(say=self._say, complain=self.stderr.write)
+        )  # fmt: skip
+        if complaint:
+            raise CommandError(complaint)
 
-        if concurrency < 1:
-            raise CommandError(f"--concurrency {concurrency}: at least 1")
-        operate.check_ready(database)
-        worker = Embedded(DjangoStore(database), queues=queue, concurrency=concurrency)
-        signal.signal(signal.SIGTERM, worker.stop)
-        signal.signal(signal.SIGINT, worker.stop)
-        self.stdout.write(f"worker {worker.worker.holder} serves {', '.join(queue) or 'all queues'} of {database!r}")
-        self.stdout.flush()
-        worker.run(until_idle=until_idle)
+    def _worker(self, *, database: str, queue: list[str], concurrency: int, until_idle: bool, **_: Any) -> None:
+        DjangoDesk(database).check_ready()
+        serving.work(
+            DjangoStore(database), queues=queue, concurrency=concurrency, until_idle=until_idle, say=self._say
+        )  # fmt: skip
 
     def _relay(self, *, database: str, queue: list[str], app: str | None, **_: Any) -> None:
-        from sagas.pace import shared_paces
         from sagas_celery.app import celery_app
         from sagas_celery.publisher import CeleryPublisher
-        from sagas_outbox.relay import Relay
 
-        operate.check_ready(database)
+        DjangoDesk(database).check_ready()
         store = DjangoStore(database)
         publisher = CeleryPublisher(celery_app(app), database, timeout=store.settings.publish_timeout)
-        relay = Relay(store.connect, publisher, store.settings, queues=queue, paces=shared_paces)
-        signal.signal(signal.SIGTERM, relay.stop)
-        signal.signal(signal.SIGINT, relay.stop)
-        self.stdout.write(f"relay {relay.holder} serves {', '.join(queue) or 'all queues'} of {database!r}")
+        serving.relay(store, publisher, queues=queue, say=self._say)
+
+    def _say(self, line: str) -> None:
+        self.stdout.write(line)
         self.stdout.flush()
-        relay.run()
 
-    def _list(self, *, database: str, status: list[str], name: str | None, limit: int, **_: Any) -> None:
-        for line in operate.listing(database, statuses=status, name=name, limit=limit):
-            self.stdout.write(line)
 
-    def _show(self, *, database: str, saga: str, **_: Any) -> None:
-        for line in operate.description(database, saga):
-            self.stdout.write(line)
-
-    def _cancel(self, **options: Any) -> None:
-        self._ask("cancel", **options)
-
-    def _retry(self, **options: Any) -> None:
-        self._ask("retry", **options)
-
-    def _abort(self, **options: Any) -> None:
-        self._ask("abort", **options)
-
-    def _ask(self, kind: str, *, database: str, saga: str, reason: str, **_: Any) -> None:
-        found = operate.ask(database, saga, kind, reason)
-        self.stdout.write(
-            f"{kind} of saga {found.name} {found.id} (was {found.status}) is in the outbox of {database!r}"
+def _add(parser: ArgumentParser, argument: Argument) -> None:
+    if argument.type is bool:
+        parser.add_argument(argument.name, action="store_true", help=argument.help)
+    elif argument.many and argument.option:
+        parser.add_argument(argument.name, action="append", default=[], help=argument.help)
+    elif argument.many:
+        parser.add_argument(argument.name, nargs="*", help=argument.help)
+    elif argument.option:
+        parser.add_argument(
+            argument.name, type=argument.type, required=argument.required, default=argument.default, help=argument.help
         )
-
-    def _rebuild(self, *, database: str, saga: list[str], **_: Any) -> None:
-        changed, problems = operate.rebuilding(database, saga, self.stdout.write, self.stderr.write)
-        self.stdout.write(f"{changed} sagas rebuilt, {problems} problems")
-        if problems:
-            raise CommandError(f"{problems} sagas could not be rebuilt, listed above; nothing of them was changed")
-
-    def _verify(self, *, database: str, saga: list[str], **_: Any) -> None:
-        seen, problems = operate.verification(database, saga, self.stderr.write)
-        self.stdout.write(f"{seen} sagas verified, {problems} problems")
-        if problems:
-            raise CommandError(f"{problems} problems, listed above; the log is the truth")
+    else:
+        parser.add_argument(argument.name, type=argument.type, help=argument.help)

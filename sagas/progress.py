@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 import msgspec
@@ -15,9 +15,27 @@ from sagas.keys import idempotency_key
 from sagas.plan import Plan, StepPlan
 from sagas.registry import registry
 from sagas.states import State, Status, StepState
-from sagas_django.models import SagaRow
 
 UNREADABLE: Final = "its steps cannot be read"
+
+
+class SagaColumns(Protocol):
+    """A saga row, whoever read it; `steps` as decoded JSON."""
+
+    @property
+    def status(self) -> str: ...
+    @property
+    def seq(self) -> int: ...
+    @property
+    def steps(self) -> Any: ...
+    @property
+    def cancel_requested(self) -> bool: ...
+    @property
+    def parked_from(self) -> str | None: ...
+    @property
+    def error(self) -> str: ...
+    @property
+    def paused(self) -> bool: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,12 +62,12 @@ def plan_of(name: str, version: int) -> Plan | None:
         return None
 
 
-def state_of(saga: SagaRow) -> State | None:
+def state_of(saga: SagaColumns) -> State | None:
     """The state that a row holds; None when it cannot be read."""
     try:
         return State(
             status=Status(saga.status), seq=saga.seq, steps=msgspec.convert(saga.steps, dict[str, StepState]),
-            cancel_requested=saga.cancel_requested, error=saga.error,
+            cancel_requested=saga.cancel_requested, error=saga.error, paused=saga.paused,
             parked_from=None if saga.parked_from is None else Status(saga.parked_from),
         )  # fmt: skip
     except (ValueError, msgspec.ValidationError):
@@ -76,8 +94,8 @@ def step_lines(saga_id: UUID, plan: Plan | None, state: State) -> list[StepLine]
         ahead = {each.step: each.direction for each in work(plan, state)}
     return [
         StepLine(
-            name=name, plan=plan.by_name.get(name) if plan else None, state=machine.step_of(state, name),
-            next=ahead.get(name), key=idempotency_key(saga_id, name),
+            name=name, plan=plan.by_name.get(name) if plan else None, state=found,
+            next=ahead.get(name), key=idempotency_key(saga_id, name, generation=found.generation),
         )
-        for name in names
+        for name, found in ((name, machine.step_of(state, name)) for name in names)
     ]  # fmt: skip

@@ -1,0 +1,261 @@
+"""A transaction for local steps: a SQLAlchemy session that cannot end it, on a connection of psycopg 3.
+
+What goes past the session is seen by listeners on the class `Engine`, put there once, when this module is imported:
+those of single connections are known by ids, which are used again. They look for a guard on the connection.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NoReturn
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.orm import Session
+
+from sagas.errors import ConfigurationError, SagaError
+from sagas_sqlalchemy import ddl
+from sagas_sqlalchemy.sources import Source
+
+log = logging.getLogger("sagas.worker")
+
+ENDS: Final = re.compile(
+    r"\s*(?:commit|end|abort|rollback(?!\s+to\b)|begin|start\s+transaction|prepare\s+transaction)\b", re.I
+)
+MAY_END: Final = re.compile(
+    r"\b(?:commit|end|abort|rollback|begin|start|prepare)\b", re.I
+)  # a look before taking apart
+COMMENTS: Final = re.compile(r"\A(?:\s+|--[^\n]*(?:\n|\Z)|/\*.*?\*/)+", re.DOTALL)
+GUARD: Final = "_sagas_guard"  # attribute of a connection that is ours for the time of a transaction
+KEPT: Final = ("commit", "rollback", "close", "invalidate")  # of a connection
+SWALLOWED: Final = (
+    "the step returned although a statement of its own had failed, so its writes cannot be committed; "
+    "let the error out of the step, or wrap the statement in session.begin_nested()"
+)
+INSTEAD: Final = "what it writes commits together with its log entry when it returns; to undo it all, raise"
+
+
+class _Guard:
+    """Whether the transaction may end now, and what a body did that it must not."""
+
+    def __init__(self) -> None:
+        self.open = False  # to us
+        self.offence: ConfigurationError | None = None
+
+    def refuse(self, what: str) -> NoReturn:
+        self.offence = ConfigurationError(f"a local step must not call {what}: {INSTEAD}")
+        raise self.offence
+
+    def check(self, what: str) -> None:
+        if not self.open:
+            self.refuse(what)
+
+
+def _executes(connection: Connection, _: Any, statement: str, *rest: Any) -> None:
+    guard: _Guard | None = getattr(connection, GUARD, None)
+    if guard is None or guard.open or not MAY_END.search(statement):
+        return
+    for each in ddl.statements(COMMENTS.sub("", statement)):  # a driver may take several at once
+        bare = COMMENTS.sub("", each)
+        if ENDS.match(bare):
+            guard.refuse(bare[:60])
+
+
+def _commits(connection: Connection) -> None:
+    guard: _Guard | None = getattr(connection, GUARD, None)
+    if guard is not None:
+        guard.check("commit() of the connection's transaction")
+
+
+def _rolls_back(connection: Connection) -> None:
+    guard: _Guard | None = getattr(connection, GUARD, None)
+    if guard is not None:
+        guard.check("rollback() of the connection's transaction")
+
+
+for _name, _heard in (("before_cursor_execute", _executes), ("commit", _commits), ("rollback", _rolls_back)):
+    event.listen(Engine, _name, _heard)
+
+
+class _Kept:
+    """Put in front of the application's session class: what ends the transaction is ours alone."""
+
+    _guard: _Guard
+
+    def commit(self) -> None:
+        self._guard.check("session.commit()")
+        super().commit()  # type: ignore[misc]
+
+    def rollback(self) -> None:
+        self._guard.check("session.rollback()")
+        super().rollback()  # type: ignore[misc]
+
+    def close(self) -> None:
+        self._guard.check("session.close()")
+        super().close()  # type: ignore[misc]
+
+    def reset(self) -> None:
+        self._guard.check("session.reset()")
+        super().reset()  # type: ignore[misc]
+
+    def invalidate(self) -> None:
+        self._guard.check("session.invalidate()")
+        super().invalidate()  # type: ignore[misc]
+
+    def begin(self, nested: bool = False) -> Any:
+        if not nested:
+            self._guard.check("session.begin()")
+        return super().begin(nested)  # type: ignore[misc]
+
+
+_kept_classes: dict[type[Session], type[Session]] = {}
+
+
+def _kept(session_class: type[Session]) -> type[Session]:
+    if session_class not in _kept_classes:
+        _kept_classes[session_class] = _made(session_class)
+    return _kept_classes[session_class]
+
+
+def _made(session_class: type[Session]) -> type[Session]:
+    return type(session_class.__name__, (_Kept, session_class), {"__module__": session_class.__module__})
+
+
+class SqlAlchemyLocal:
+    """An open transaction; local steps run in savepoints of its session."""
+
+    def __init__(self, connection: Connection, session: Session, guard: _Guard) -> None:
+        self._connection, self._session, self._guard = connection, session, guard
+        raw = connection.connection.driver_connection
+        assert isinstance(raw, psycopg.Connection)
+        self._raw = raw  # SQLAlchemy lets go of it when it breaks
+        self._hooks: list[Callable[[Session], object]] = []  # of bodies: for after the real commit
+        self._dropped: list[object] = []  # kept alive: SQLAlchemy knows listeners by id() and would ignore the next
+
+    @classmethod
+    @contextmanager
+    def begin(cls, connection: Connection, source: Source) -> Iterator[SqlAlchemyLocal]:
+        """Open one on a fresh connection; commit when the block ends, roll back when it raises."""
+        guard = _Guard()
+        guard.open = True
+        connection.begin()
+        made = _kept(source.session_class)
+        session = made.__new__(made)
+        session._guard = guard  # type: ignore[attr-defined]
+        session.__init__(bind=connection, join_transaction_mode="control_fully", **source.options)  # type: ignore[misc]
+        local = cls(connection, session, guard)
+        unwatch = local._watch()
+        try:
+            session.connection()
+            guard.open = False
+            yield local
+            guard.open = True
+            session.commit()
+        finally:
+            guard.open = True
+            session.close()
+            if connection.in_transaction():
+                connection.rollback()
+            unwatch()
+        local._run_hooks()
+
+    @classmethod
+    @contextmanager
+    def nested(cls, connection: Connection, source: Source) -> Iterator[SqlAlchemyLocal]:
+        """Open one as a savepoint of the transaction that is open on a connection, for tests that never commit."""
+        guard = _Guard()
+        guard.open = True
+        made = _kept(source.session_class)
+        session = made.__new__(made)
+        session._guard = guard  # type: ignore[attr-defined]
+        session.__init__(bind=connection, join_transaction_mode="create_savepoint", **source.options)  # type: ignore[misc]
+        local = cls(connection, session, guard)
+        unwatch = local._watch()
+        try:
+            session.connection()
+            guard.open = False
+            yield local
+            guard.open = True
+            session.commit()
+        finally:
+            guard.open = True
+            session.close()
+            unwatch()
+        local._run_hooks()
+
+    def _watch(self) -> Callable[[], None]:
+        """Also those who go to the connection itself. Returns what ends the watch: the connection may live on."""
+        guard, connection = self._guard, self._connection
+
+        def kept(name: str) -> Callable[[], object]:
+            call: Callable[[], object] = getattr(connection, name)
+
+            def only_ours() -> object:
+                guard.check(f"connection.{name}()")
+                return call()
+
+            return only_ours
+
+        for name in KEPT:  # not by an event: refused there, SQLAlchemy's own state is gone
+            setattr(connection, name, kept(name))
+        setattr(connection, GUARD, guard)
+
+        def unwatch() -> None:
+            for name in (*KEPT, GUARD):
+                delattr(connection, name)
+
+        return unwatch
+
+    @property
+    def connection(self) -> psycopg.Connection[Any]:
+        return self._raw
+
+    @property
+    def session(self) -> Session:
+        return self._session
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        before = list(self._listeners())
+        nested = self._session.begin_nested()
+        self._guard.offence = None
+        try:
+            yield
+            if self._guard.offence is not None:
+                raise self._guard.offence  # also when the body swallowed it
+            if self._raw.info.transaction_status == TransactionStatus.INERROR:
+                raise SagaError(SWALLOWED)  # now: a failed RELEASE would leave SQLAlchemy without its savepoint
+            hooks = self._take_hooks(before)
+            nested.commit()
+            self._hooks += hooks
+        except BaseException:
+            self._dropped += self._take_hooks(before)
+            if nested.is_active or self._session.get_nested_transaction() is not None:
+                nested.rollback()
+            raise
+        finally:
+            self._session.expunge_all()  # the next step reads what is stored, and no object of another's
+
+    def hooks(self) -> int:
+        return len(self._hooks)
+
+    def _listeners(self) -> Any:
+        return self._session.dispatch.after_commit
+
+    def _take_hooks(self, before: list[Any]) -> list[Callable[[Session], object]]:
+        """`after_commit` listeners that a body added: they would be called at the end of its savepoint already."""
+        added = [each for each in self._listeners() if each not in before]
+        for each in added:
+            self._listeners().listeners.remove(each)
+        return added
+
+    def _run_hooks(self) -> None:
+        for hook in self._hooks:
+            try:
+                hook(self._session)
+            except Exception:
+                log.exception("an after_commit listener of a local step failed; the step stays committed")

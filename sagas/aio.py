@@ -1,0 +1,332 @@
+"""`async def` bodies: many at the same time on one event loop, which has a thread of its own.
+
+The thread starts with the first such body, so after any fork. A worker hands rows over and goes on with others; each
+row here is a job of its own, with its own lease and time limit, and a slot until what came of it is recorded. What is
+recorded goes through the worker's recorder, so that results which come together are written together. Nothing that
+waits for the database runs on the loop.
+
+A body past its timeout is cancelled: like any exception that leaves its outcome unknown. One that goes on regardless
+is ended like any other body that cannot be stopped (`Heart`). One that holds up the loop is reported, with the line
+at which it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import psycopg
+
+from sagas.body import SagaClass
+from sagas.events import Answer, Direction, Work
+from sagas.guard import Apart
+from sagas.heart import Heart, Job
+from sagas.perform import Found
+from sagas.points import Point, reached
+from sagas.recorder import Recorder, labels
+from sagas.registry import registry
+from sagas.store.rows import Delivery
+from sagas.takeover import Misplaced
+from sagas_outbox.link import Links
+
+log = logging.getLogger("sagas.worker")
+
+THREADS = 8  # for what waits for the database
+HELD_UP = 1.0  # seconds without an answer of the loop that are reported
+
+Perform = Callable[[Job, Delivery, Apart], Awaitable[Found]]
+
+_awaited: dict[SagaClass, frozenset[Work]] = {}
+
+
+def awaited_work(definition: SagaClass) -> frozenset[Work]:
+    """The work of a saga whose function is `async def`."""
+    found = _awaited.get(definition)
+    if found is None:
+        work = [Work(step.name, Direction.DO) for step in definition.steps if step.awaited and step.external]
+        for step in definition.steps:
+            if step.undo is not None and step.undo.awaited:
+                work += [Work(step.name, Direction.UNDO), Work(step.name, Direction.SETTLE)]
+        found = _awaited[definition] = frozenset(work)
+    return found
+
+
+def awaited_names() -> list[str]:
+    """All such work of this process, each as name of the saga, step and direction."""
+    return [
+        f"{each.saga_name} {work.step} {work.direction.value}"
+        for each in registry.definitions() for work in awaited_work(each)
+    ]  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Running:
+    """The loop of this process and its threads."""
+
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
+    threads: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(THREADS, thread_name_prefix="sagas-async-io")
+    )
+    recording: ThreadPoolExecutor = field(  # apart: nobody waits here but for the recorder
+        default_factory=lambda: ThreadPoolExecutor(2, thread_name_prefix="sagas-async-record")
+    )
+    thread: threading.Thread = field(init=False)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    asked_at: float = 0.0  # when the loop was asked for a sign of life
+    answered: bool = True
+    reported: bool = False
+
+    def __post_init__(self) -> None:
+        self.thread = threading.Thread(target=self._run, name="sagas-async", daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.close()
+
+
+class Concurrent:
+    """The `async def` bodies of one process.
+
+    Args:
+        heart: keeps their leases.
+        recorder: writes what came of them.
+        links: connections for whoever needs one.
+        limit: how many may run at the same time.
+        perform: carries out one begun row.
+        is_draining: whether nothing more may begin.
+        stir: told whenever a slot is free again.
+        tidy: what the application does after bodies, such as closing connections that have ended.
+    """
+
+    def __init__(
+        self,
+        heart: Heart,
+        recorder: Recorder,
+        *,
+        links: Links,
+        limit: int,
+        perform: Perform,
+        is_draining: Callable[[], bool],
+        stir: Callable[[], None],
+        tidy: Callable[[], Awaitable[None]] | None,
+    ) -> None:
+        self._heart, self._recorder, self._limit, self._perform = heart, recorder, limit, perform
+        self._links = links
+        self._is_draining, self._stir, self._tidy = is_draining, stir, tidy
+        self._untidy = False
+        self._tidying: asyncio.Task[None] | None = None
+        self._changed = threading.Condition()
+        self._jobs: set[Job] = set()  # one for each slot that is taken
+        self._queue: Job | None = None  # rows that wait for a slot
+        self._running: _Running | None = None
+        self._stopping = False
+
+    # --- for workers ---
+
+    @property
+    def room(self) -> int:
+        """How many more rows could begin now."""
+        waiting = len(self._queue.waiting) if self._queue is not None else 0
+        return max(0, self._limit - len(self._jobs) - waiting)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs, waits or is being recorded."""
+        return self.room == self._limit
+
+    def take(self, job: Job, delivery: Delivery) -> None:
+        """Take a row over from the job of a worker's thread. It begins at once, or as soon as a slot is free."""
+        with self._changed:
+            if self._running is None:
+                self._running = _Running()
+                self._heart.also_watch = self._watch
+            if self._queue is None:
+                self._queue = self._heart.open_job()
+        self._heart.hand_over(job, delivery, self._queue)
+        self._fill()
+
+    def wait_for_room(self) -> None:
+        """Wait until a row could begin, or nothing may begin any more."""
+        with self._changed:
+            while not self.room and not self._is_draining():
+                self._changed.wait(0.1)  # nobody says when draining begins
+
+    def stop(self) -> None:
+        """Give back what has not begun, let end what runs (its timeout bounds that), and end the loop."""
+        self._stopping, running = True, self._running
+        if running is None or self._queue is None:
+            return
+        self._give_back(self._queue)
+        with self._changed:
+            while self._jobs and not self._is_hopeless():
+                self._changed.wait(0.1)
+            for job in self._jobs:
+                log.error("%s: it does not end; its lease runs out", job.running.label if job.running else "a body")
+        self._give_back(self._queue)  # what was to follow
+        self._heart.close_job(self._queue)
+        running.loop.call_soon_threadsafe(running.loop.stop)
+        running.thread.join(1.0)
+        for threads in (running.threads, running.recording):
+            threads.shutdown(wait=not self._jobs)
+
+    def _give_back(self, queue: Job) -> None:
+        try:
+            if queue.waiting:
+                self._heart.hand_back(queue, self._links)
+        except psycopg.Error as problem:
+            log.warning("rows that have not begun cannot be given back, their leases run out: %s", problem)
+
+    def _is_hopeless(self) -> bool:
+        """Whether all that runs has outlived its timeout and the grace."""
+        return all(self._heart.outlived(job) for job in self._jobs)
+
+    # --- from row to row ---
+
+    def _fill(self) -> None:
+        """Begin rows that wait, as long as there are slots."""
+        while not self._stopping and not self._is_draining():
+            with self._changed:
+                if len(self._jobs) >= self._limit or self._queue is None or self._running is None:
+                    return
+                delivery = self._heart.take(self._queue)
+                if delivery is None:
+                    return
+                self._queue.since = time.monotonic()
+                job = self._heart.hand_over(self._queue, delivery)
+                self._jobs.add(job)
+                running = self._running
+            running.loop.call_soon_threadsafe(self._begin, job, delivery, context=Context())
+
+    def _begin(self, job: Job, delivery: Delivery) -> None:
+        """In the loop: every body has a context of its own."""
+        assert self._running is not None
+        if not self._running.tasks:  # connections may have ended while nobody used them
+            self._tidy_soon(self._running)
+        task = self._running.loop.create_task(self._one(job, delivery), name=delivery.label, context=Context())
+        self._running.tasks.add(task)
+        task.add_done_callback(partial(self._end, self._running))
+
+    def _end(self, running: _Running, task: asyncio.Task[None]) -> None:
+        running.tasks.discard(task)
+        self._tidy_soon(running)
+
+    def _tidy_soon(self, running: _Running) -> None:
+        """Have the application tidy up after bodies: once for all that have ended meanwhile."""
+        self._untidy = True
+        if self._tidy is not None and self._tidying is None and not self._stopping:
+            self._tidying = running.loop.create_task(self._tidied(self._tidy), context=Context())
+
+    async def _tidied(self, tidy: Callable[[], Awaitable[None]]) -> None:
+        try:
+            while self._untidy:
+                self._untidy = False
+                await tidy()
+        except Exception:
+            log.exception("connections of async bodies could not be looked after")
+        finally:
+            self._tidying = None
+
+    async def _one(self, job: Job, delivery: Delivery) -> None:
+        try:
+            if not self._heart.may_begin(delivery):
+                log.warning("%s: not begun, its lease has ended or is about to; another takes over", delivery.label)
+            else:
+                event = await self._perform(job, delivery, self._apart)
+                if event is not None:
+                    self._record(job, delivery, event)
+                    return
+        except BaseException as problem:
+            if isinstance(problem, GeneratorExit):  # the process ends
+                raise
+            log.exception("%s: what came of it cannot be told; another worker takes over", delivery.label)
+        self._free(job)
+
+    def _record(self, job: Job, delivery: Delivery, event: Answer | Misplaced) -> None:
+        running = self._running
+        assert running is not None
+
+        def written(continued: list[Delivery], problem: BaseException | None) -> None:
+            with suppress(RuntimeError):  # the process has ended meanwhile
+                running.recording.submit(self._written, job, delivery, continued, problem)
+
+        if self._recorder.submit((delivery, event), written):
+            running.recording.submit(self._recorder.lead)
+
+    async def _apart(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call what waits for the database in a thread, with the context of the body."""
+        assert self._running is not None
+        call = partial(copy_context().run, function, *arguments)
+        return await self._running.loop.run_in_executor(self._running.threads, call)
+
+    def _written(
+        self, job: Job, delivery: Delivery, continued: list[Delivery], problem: BaseException | None
+    ) -> None:  # fmt: skip
+        """What came of a row is recorded; the slot goes on with what follows, if anything does."""
+        try:
+            if problem is not None:
+                log.error("%s: what came of it was not recorded", delivery.label, exc_info=problem)
+            else:
+                reached(Point.AFTER_RECORD, labels([(delivery, None)]))
+            for each in continued:
+                following = self._heart.open_job()
+                self._heart.add(following, [each])
+                self._heart.take(following)
+                reached(Point.BETWEEN_STEPS, labels([(each, None)]))
+                self.take(following, each)
+                self._heart.close_job(following)
+        finally:
+            self._free(job)
+
+    def _free(self, job: Job) -> None:
+        self._heart.close_job(job)
+        with self._changed:
+            self._jobs.discard(job)
+            self._changed.notify_all()
+        self._fill()
+        self._stir()
+
+    # --- the loop held up ---
+
+    def _watch(self) -> None:
+        """Called about once a second by the thread that watches: does the loop still answer?"""
+        running, now = self._running, time.monotonic()
+        if running is None or self._stopping:
+            return
+        if running.answered:
+            running.asked_at, running.answered, running.reported = now, False, False
+            running.loop.call_soon_threadsafe(self._answer)
+        elif now - running.asked_at > HELD_UP and not running.reported:
+            running.reported = True
+            log.error(
+                "overrun: the event loop of async bodies has been held up for %.1f s by %s, and all of them wait; "
+                "await what takes time, hand it to asyncio.to_thread(), or write the step as def:\n%s",
+                now - running.asked_at, *_where(running),
+            )  # fmt: skip
+
+    def _answer(self) -> None:
+        assert self._running is not None
+        self._running.answered = True
+
+
+def _where(running: _Running) -> tuple[str, str]:
+    """Which task the loop is at, and in which line."""
+    try:
+        task = asyncio.current_task(running.loop)
+        frame: Any = sys._current_frames().get(running.thread.ident or 0)
+        return (task.get_name() if task else "a callback"), "".join(traceback.format_stack(frame)[-6:])
+    except Exception:  # it went on meanwhile
+        return "a body", ""

@@ -1,0 +1,240 @@
+"""The saga state machine. What happens next is decided in this package and nowhere else; the table is below.
+
+Theory of operation
+===================
+
+`decide(plan, state, event)` answers one event with a `Decision`: the new state, the log entries
+that say so, and the outbox rows the saga owns from now on. It is a pure function. The shell around
+it writes all of a decision in one statement, or, when somebody else moved first, nothing, and asks
+again from fresh state. `TABLE` below lists every pair of status and event that changes anything;
+a pair that is not in it changes nothing, so a finished saga absorbs whatever still arrives.
+
+State changes only through log entries: a rule writes entries, `evolve` folds each of them into the
+state. Folding a stored log from entry 0 therefore gives the stored state again (`fold`), which is
+what `sagas verify` compares.
+
+The rules, each kept because its absence loses money:
+
+1.  A step is worked on in one direction at a time: DO while the saga is running, UNDO while it is
+    compensating, SETTLE while it is settling. `frontier` says which work is next; an answer about
+    any other work is late and changes nothing.
+2.  An attempt of an external step that raised, or whose worker died, is *unknown*. That is stored
+    in the step's track with the next entry and never forgotten before an answer is known.
+3.  An unknown attempt is asked about first (`assess`): the dedupe table, then `resolve`. Then the
+    body may run again under the same key, while `max_attempts`, `max_deliveries` and `key_ttl` allow.
+4.  Without an answer the step parks, unless its author said `on_unknown=COMPENSATE` or the saga is
+    turning back anyway; then it is undone as unknown, if its compensation accepts `UNKNOWN`.
+5.  `Refused` means "did not happen" only if no earlier attempt is unknown, and no `effect()` of this one happened,
+    or may have.
+6.  The pivot and what follows it are never undone: they are asked about, retried, else parked. A pivot that is skipped
+    closes the way back like one that happened.
+7.  Undo goes in reverse order of completion. A step that was undone as unknown is looked at once
+    more (SETTLE) before the saga counts as compensated: its request may have landed late.
+8.  An answer that arrives after the compensation of its step began opens that step for settling (again),
+    also in a saga that had ended as compensated or cancelled: the only way out of a finished state.
+9.  A cancel only sets a flag. The holder of the work in flight, or whoever takes it over, turns the
+    saga back once it is known what that work did; a step that can only be undone given its result is
+    tried again, within its limits, to learn that. A deadline that has passed does the same. Whoever holds a row when
+    a cancel comes is not woken by it, and so leaves the row due: it never goes to sleep over a cancel.
+10. A wait is a step without a body: its row is due when the wait ends. A signal is kept in the log, and taken by its
+    wait as soon as that is next, in the decision that makes it so: it cannot be missed by being early.
+11. A step's condition is looked at once, before anything of the step begins, and what came of it is logged first.
+12. While a saga is paused nothing of it begins; what is under way is finished and recorded.
+13. A redo is the operator's word: it forgets what a parked step is known to have done, and says so in the log. What it
+    does next it does under a new key. It may not lead over a step that can be undone and happened, nor over the pivot.
+
+Compensation: Garcia-Molina & Salem, "Sagas", 1987. Empty undo and hanging: dtm's sub-transaction barrier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from sagas.events import (
+    Abort,
+    Answer,
+    Attempt,
+    Cancel,
+    Chosen,
+    Decision,
+    Event,
+    Failed,
+    Kind,
+    LateAnswer,
+    Lost,
+    NotDone,
+    Pause,
+    Rebuild,
+    Redo,
+    Refused,
+    Resume,
+    RetryNow,
+    Signal,
+    Skipped,
+    Start,
+    Succeeded,
+    TimedOut,
+    Undecided,
+    Unstorable,
+    Waits,
+    Withdrawn,
+    Work,
+)  # fmt: skip
+from sagas.machine import back, forward, requests
+from sagas.machine.draft import Draft
+from sagas.machine.look import (
+    DIRECTION,
+    GOING_ON,
+    TERMINAL,
+    UNDONE,
+    at_rest,
+    finished,
+    frontier,
+    parked,
+    rows,
+    step_of,
+    undo_of,
+)
+from sagas.plan import Plan
+from sagas.states import State, Status
+
+__all__ = [
+    "DIRECTION", "GOING_ON", "TABLE", "TERMINAL", "UNDONE", "Transition", "answers", "at_rest", "decide", "finished",
+    "frontier", "parked", "place", "rows", "step_of", "undo_of",
+]  # fmt: skip
+
+
+def decide(plan: Plan, state: State | None, event: Event) -> Decision:
+    """Answer one event.
+
+    Args:
+        plan: the definition the saga was started with.
+        state: the saga as it stands; None for `Start`.
+        event: what happened.
+
+    Returns:
+        The decision; one without entries when the event changes nothing. Its rows take the place of
+        the row an answer was about; a request adds rows only to a saga that had none.
+
+    Raises:
+        ValueError: `Start` for a saga that exists, or another event for one that does not.
+    """
+    if state is None or isinstance(event, Start):
+        if state is not None or not isinstance(event, Start):
+            raise ValueError(f"{type(event).__name__} does not fit a saga that {'exists' if state else 'is not there'}")
+        return _begin(plan, event)
+    transition = TABLE.get((state.status, type(event)))
+    if transition is None or not _concerns(plan, state, event):
+        return place(plan, state, _now(event)) if isinstance(event, Answer) else Decision(state)
+    draft = Draft(plan, state, _now(event))
+    transition.rule(draft, event)
+    decision = draft.decision()
+    return decision if isinstance(event, Answer) or not frontier(plan, state) else replace(decision, rows=())
+
+
+def answers(status: Status, event: type[Event]) -> bool:
+    """Whether such an event can change anything in a saga of this status."""
+    return (status, event) in TABLE
+
+
+def place(plan: Plan, state: State, now: float | None = None) -> Decision:
+    """Change nothing, and put a row that is out of place where the saga's work is."""
+    return Decision(state, rows=rows(plan, state, now=now))
+
+
+def _now(event: Event) -> float | None:
+    attempt: Attempt | None = getattr(event, "attempt", None)
+    return None if attempt is None else attempt.now
+
+
+def _begin(plan: Plan, event: Start) -> Decision:
+    draft = Draft(plan, State(Status.RUNNING, -1))
+    draft.log(Kind.STARTED, saga=event.saga)
+    return draft.decision()
+
+
+def _concerns(plan: Plan, state: State, event: Event) -> bool:
+    """Whether an answer is about the work that is next (requests concern every saga that is not finished)."""
+    attempt: Attempt | None = getattr(event, "attempt", None)
+    return attempt is None or Work(attempt.step, attempt.direction) in frontier(plan, state)
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """What one event does in one status: the rule, and every status it may lead to."""
+
+    rule: Callable[[Draft, Any], None]
+    leads_to: frozenset[Status]
+
+
+def _to(rule: Callable[[Draft, Any], None], *leads_to: Status) -> Transition:
+    return Transition(rule, frozenset(leads_to))
+
+
+_R, _C, _S, _P = Status.RUNNING, Status.COMPENSATING, Status.SETTLING, Status.PARKED
+_DONE, _BACK_ENDS = Status.COMPLETED, (Status.COMPENSATED, Status.CANCELLED)
+
+TABLE: Final[dict[tuple[Status, type[Event]], Transition]] = {
+    (_R, Succeeded): _to(forward.do_succeeded, _R, _C, _DONE, *_BACK_ENDS),
+    (_R, Unstorable): _to(forward.do_unstorable, _P),
+    (_R, Refused): _to(forward.do_refused, _R, _C, _P, *_BACK_ENDS),
+    (_R, Failed): _to(forward.do_failed, _R, _C, _P, *_BACK_ENDS),
+    (_R, NotDone): _to(forward.do_not_done, _C, _S, _P, *_BACK_ENDS),
+    (_R, Undecided): _to(forward.do_undecided, _R, _C, _P, *_BACK_ENDS),
+    (_R, Lost): _to(forward.do_lost, _C, _P, *_BACK_ENDS),
+    (_R, Withdrawn): _to(forward.do_withdrawn, _C, *_BACK_ENDS),
+    (_R, Waits): _to(forward.do_waits, _R),
+    (_R, TimedOut): _to(forward.do_timed_out, _R, _C, _P, _DONE, *_BACK_ENDS),
+    (_R, Chosen): _to(forward.do_chosen, _R),
+    (_R, Skipped): _to(forward.do_skipped, _R, _C, _DONE, *_BACK_ENDS),
+    (_R, Cancel): _to(requests.cancel, _R),
+    (_R, RetryNow): _to(requests.retry_now, _R),
+    (_C, Succeeded): _to(back.back_succeeded, _C, _S, *_BACK_ENDS),
+    (_C, Refused): _to(back.back_failed, _P),
+    (_C, Failed): _to(back.back_failed, _C, _P),
+    (_C, NotDone): _to(back.back_lost, _P),
+    (_C, Undecided): _to(back.back_undecided, _C, _P),
+    (_C, Lost): _to(back.back_lost, _P),
+    (_C, Cancel): _to(requests.cancel_late, _C),
+    (_C, RetryNow): _to(requests.retry_now, _C),
+    (_S, Succeeded): _to(back.back_succeeded, _S, *_BACK_ENDS),
+    (_S, Unstorable): _to(back.settle_unstorable, _P),
+    (_S, Refused): _to(back.back_failed, _P),
+    (_S, Failed): _to(back.back_failed, _S, _P),
+    (_S, NotDone): _to(back.settle_not_done, _S, *_BACK_ENDS),
+    (_S, Undecided): _to(back.back_undecided, _S, _P),
+    (_S, Lost): _to(back.back_lost, _P),
+    (_S, Cancel): _to(requests.cancel_late, _S),
+    (_S, RetryNow): _to(requests.retry_now, _S),
+    (_P, Cancel): _to(requests.cancel_parked, _P, _R),
+    (_P, RetryNow): _to(requests.retry_parked, _R, _C, _S),
+    (_P, Abort): _to(requests.abort, Status.ABORTED),
+    (_P, Redo): _to(requests.redo, _P, _R),
+    (_R, Redo): _to(requests.redo_late, _R),
+    (_C, Redo): _to(requests.redo_late, _C),
+    (_S, Redo): _to(requests.redo_late, _S),
+    (_R, Pause): _to(requests.pause, _R),
+    (_C, Pause): _to(requests.pause, _C),
+    (_S, Pause): _to(requests.pause, _S),
+    (_P, Pause): _to(requests.pause, _P),
+    (_R, Resume): _to(requests.resume, _R, _DONE),
+    (_C, Resume): _to(requests.resume, _C),
+    (_S, Resume): _to(requests.resume, _S),
+    (_P, Resume): _to(requests.resume_parked, _P, _R, _DONE),
+    (_R, Signal): _to(requests.signal, _R, _DONE),
+    (_P, Signal): _to(requests.signal_parked, _P, _R, _DONE),
+    (_C, Signal): _to(requests.signal_late, _C),
+    (_S, Signal): _to(requests.signal_late, _S),
+    (_C, LateAnswer): _to(requests.late_answer, _C),
+    (_S, LateAnswer): _to(requests.late_answer, _S),
+    (_P, LateAnswer): _to(requests.late_answer, _P),
+    (Status.COMPENSATED, LateAnswer): _to(requests.late_answer_reopens, _S),
+    (Status.CANCELLED, LateAnswer): _to(requests.late_answer_reopens, _S),
+    (_R, Rebuild): _to(requests.rebuild, _R),
+    (_C, Rebuild): _to(requests.rebuild, _C),
+    (_S, Rebuild): _to(requests.rebuild, _S),
+}

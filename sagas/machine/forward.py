@@ -1,0 +1,183 @@
+"""The rules: going forward."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from sagas.events import (
+    Attempt,
+    Chosen,
+    Failed,
+    Kind,
+    Lost,
+    Mark,
+    NotDone,
+    Refused,
+    Skipped,
+    Source,
+    Succeeded,
+    TimedOut,
+    Undecided,
+    Unstorable,
+    Waits,
+    Withdrawn,
+)
+from sagas.machine import look
+from sagas.machine.draft import Draft
+from sagas.plan import OnTimeout, OnUnknown
+
+
+def do_succeeded(d: Draft, e: Succeeded) -> None:
+    begun = e.attempt.deliveries if e.source is Source.BODY else e.attempt.lost
+    d.answer(Kind.STEP_DONE, e.attempt, begun=begun, source=e.source, result=e.result)
+    d.next = e.next
+    d.turn_back_if_asked(e.attempt.now)
+
+
+def do_unstorable(d: Draft, e: Unstorable) -> None:
+    d.answer(Kind.STEP_FAILED, e.attempt, begun=e.attempt.deliveries, unknown=True, closed=True, error=e.error)
+    d.park(e.attempt, f"happened, but its result cannot be stored: {e.error.message}")
+
+
+def do_refused(d: Draft, e: Refused) -> None:
+    a, planned = e.attempt, d.plan.by_name[e.attempt.step]
+    if e.partly or look.ever_unknown(planned.external, look.step_of(d.state, a.step).do, a):
+        d.answer(
+            Kind.STEP_FAILED, a, begun=a.deliveries, unknown=True, closed=True, refused=True, error=e.error
+        )  # fmt: skip
+        _ask_or_give_up(d, a)
+    elif d.plan.may_turn_back(a.step):
+        d.answer(Kind.STEP_NOT_DONE, a, begun=a.deliveries, refused=True, error=e.error)
+        d.log(Kind.COMPENSATING, a.step, reason=f"refused: {e.error.message}")
+    else:
+        d.answer(Kind.STEP_FAILED, a, begun=a.deliveries, closed=True, error=e.error)
+        d.park(a, f"refused after the pivot: {e.error.message}")
+
+
+def do_failed(d: Draft, e: Failed) -> None:
+    a, planned = e.attempt, d.plan.by_name[e.attempt.step]
+    if not e.began:  # its key was not used yet, so that the time for which it is known has not begun
+        a = replace(a, first_begun_at=None)
+    step, in_doubt = look.step_of(d.state, a.step), planned.external and e.began
+    delay = planned.retry.delay(step.do.failures + 1, a.jitter)
+    d.answer(
+        Kind.STEP_FAILED, a, begun=a.deliveries, unknown=in_doubt, closed=e.give_up, error=e.error, retry_in=delay
+    )  # fmt: skip
+    if in_doubt:
+        d.marks.append(Mark(a.step, "started", step.generation))
+    if _again(d, a):
+        d.delay = delay
+    elif in_doubt:
+        _ask_or_give_up(d, a, delay)
+    elif d.plan.may_turn_back(a.step):
+        _turn_back(d, a, f"failed: {e.error.message}")
+    else:
+        d.park(a, f"failed after the pivot: {e.error.message}")
+
+
+def do_not_done(d: Draft, e: NotDone) -> None:
+    a, planned = e.attempt, d.plan.by_name[e.attempt.step]
+    if planned.pivot or not d.plan.may_turn_back(a.step):
+        d.park(a, "resolve says it did not happen, and no further attempt may begin", lost=a.lost, unknown=True)
+    else:
+        _turn_back(d, a, "resolve says it did not happen, and no further attempt may begin")
+
+
+def do_undecided(d: Draft, e: Undecided) -> None:
+    a, planned = e.attempt, d.plan.by_name[e.attempt.step]
+    delay = planned.retry.delay(look.step_of(d.state, a.step).do.asked + 1, a.jitter)
+    d.answer(Kind.STEP_UNDECIDED, a, begun=a.lost, unknown=True, error=e.error, retry_in=delay)
+    if _again(d, a):
+        d.delay = delay
+    else:
+        _ask_or_give_up(d, a, delay)
+
+
+def do_lost(d: Draft, e: Lost) -> None:
+    a, planned = e.attempt, d.plan.by_name[e.attempt.step]
+    if planned.external and not look.undecided_condition(planned, look.step_of(d.state, a.step)):
+        _give_up(d, a, crashed=e.crashed)
+    else:
+        d.park(a, f"{a.lost} workers died over it", lost=a.lost)
+
+
+def do_withdrawn(d: Draft, e: Withdrawn) -> None:
+    d.log(Kind.COMPENSATING, e.attempt.step, reason=look.why_stopping(d.state))
+
+
+def do_waits(d: Draft, e: Waits) -> None:
+    d.log(Kind.WAITING, e.attempt.step, until=e.until)
+
+
+def do_timed_out(d: Draft, e: TimedOut) -> None:
+    a, wait = e.attempt, d.plan.by_name[e.attempt.step].wait
+    assert wait is not None
+    if look.stopping(d.plan, d.state, a.step, a.now):  # a cancel came while the end of the wait was being noticed
+        do_withdrawn(d, Withdrawn(a))
+    elif wait.on_timeout is OnTimeout.SKIP:
+        d.log(Kind.STEP_SKIPPED, a.step, reason="no signal came in time")
+    elif wait.on_timeout is OnTimeout.COMPENSATE and d.plan.may_turn_back(a.step):
+        d.answer(Kind.STEP_NOT_DONE, a, begun=0)
+        d.log(Kind.COMPENSATING, a.step, reason="no signal came in time")
+    else:
+        d.park(a, "no signal came in time")
+
+
+def do_chosen(d: Draft, e: Chosen) -> None:
+    d.log(Kind.STEP_CHOSEN, e.attempt.step)
+
+
+def do_skipped(d: Draft, e: Skipped) -> None:
+    if look.stopping(d.plan, d.state, e.attempt.step, e.attempt.now):
+        do_withdrawn(d, Withdrawn(e.attempt))
+    else:
+        d.log(Kind.STEP_SKIPPED, e.attempt.step, reason=e.reason)
+
+
+def _turn_back(d: Draft, a: Attempt, reason: str) -> None:
+    d.answer(
+        Kind.STEP_NOT_DONE, a, begun=_uncounted(d, a), unknown=look.step_of(d.state, a.step).do.unknown or _doubt(d, a)
+    )
+    if look.step_of(d.state, a.step).unsettled:  # a late answer has to reopen it, also where no compensation is called
+        d.marks.append(Mark(a.step, "closed", look.step_of(d.state, a.step).generation))
+    d.log(Kind.COMPENSATING, a.step, reason=reason)
+
+
+def _doubt(d: Draft, a: Attempt) -> bool:
+    return d.plan.by_name[a.step].external and _uncounted(d, a) > 0
+
+
+def _uncounted(d: Draft, a: Attempt) -> int:
+    """Begun bodies that no entry of this decision has accounted for yet."""
+    return 0 if d.entries else a.lost
+
+
+def _again(d: Draft, a: Attempt) -> bool:
+    """Whether the body may begin once more."""
+    planned, track = d.plan.by_name[a.step], look.step_of(d.state, a.step).do
+    fresh = replace(a, deliveries=1)  # earlier deliveries are in the track by now
+    turning = look.stopping(d.plan, d.state, a.step, a.now) and look.may_leave_unknown(planned)
+    return look.may_begin(planned, planned.retry.max_attempts, track, fresh) and not turning
+
+
+def _ask_or_give_up(d: Draft, a: Attempt, delay: float = 0.0) -> None:
+    planned, track = d.plan.by_name[a.step], look.step_of(d.state, a.step).do
+    if planned.has_resolve and track.asked < planned.retry.max_attempts:
+        d.delay = delay
+    else:
+        _give_up(d, a)
+
+
+def _give_up(d: Draft, a: Attempt, *, crashed: bool = False) -> None:
+    """An unknown outcome stays unknown: undo as unknown where that is allowed, else park."""
+    planned, step = d.plan.by_name[a.step], look.step_of(d.state, a.step)
+    turning = step.do.refused or look.stopping(d.plan, d.state, a.step, a.now)
+    compensate = turning or (planned.on_unknown is OnUnknown.COMPENSATE and not crashed)
+    lost = _uncounted(d, a)
+    if compensate and look.may_leave_unknown(planned) and not planned.pivot and d.plan.may_turn_back(a.step):
+        d.answer(Kind.STEP_UNKNOWN, a, begun=lost, unknown=True)
+        d.log(Kind.COMPENSATING, a.step, reason="outcome unknown")
+    elif crashed:
+        d.park(a, f"{a.lost} workers died over it; its outcome is unknown", lost=lost, unknown=True)
+    else:
+        d.park(a, "its outcome is unknown, and no further attempt may begin", lost=lost, unknown=True)

@@ -1,0 +1,211 @@
+"""Looking at a saga: what its state calls for, and what the rules ask about a step. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec.structs import replace
+
+from sagas.events import Attempt, Direction, Row, Work
+from sagas.fold import UNTOUCHED, track_of
+from sagas.plan import Plan, StepPlan, UndoPlan
+from sagas.states import State, Status, StepState, StepStatus, Track
+
+TERMINAL: Final = frozenset({Status.COMPLETED, Status.COMPENSATED, Status.CANCELLED, Status.ABORTED})
+GOING_ON: Final = frozenset({Status.RUNNING, Status.COMPLETED})  # as seen by the saga that takes over from one
+PASSED: Final = frozenset({StepStatus.DONE, StepStatus.SKIPPED})  # going forward, the next step may begin
+PAUSE: Final = 300.0  # seconds until work of a paused saga is looked at again, if nothing wakes it
+FOREVER: Final = 3650 * 24 * 3600.0  # seconds: a wait without end
+UNDONE: Final = frozenset({Status.COMPENSATED, Status.CANCELLED})  # a key may be used again after these
+DIRECTION: Final[dict[Status, Direction]] = {
+    Status.RUNNING: Direction.DO,
+    Status.COMPENSATING: Direction.UNDO,
+    Status.SETTLING: Direction.SETTLE,
+}
+
+
+def finished(state: State) -> bool:
+    """Whether the saga has ended for good."""
+    return state.status in TERMINAL
+
+
+def at_rest(state: State) -> bool:
+    """Whether the saga calls for no work: it has ended, or waits for a person."""
+    return finished(state) or parked(state)
+
+
+def parked(state: State) -> bool:
+    """Whether the saga waits for a person."""
+    return state.status is Status.PARKED
+
+
+def frontier(plan: Plan, state: State) -> tuple[Work, ...]:
+    """The work this state calls for. Every saga that is neither finished nor parked has some."""
+    if state.status is Status.RUNNING:
+        for step in plan.steps:
+            if step_of(state, step.name).status not in PASSED:
+                return (Work(step.name, Direction.DO),)
+    elif state.status is Status.COMPENSATING:
+        return _latest(state, (name for name in state.steps if _needs_undo(plan, state, name)), Direction.UNDO)
+    elif state.status is Status.SETTLING:
+        return _settling(state, (name for name in state.steps if _needs_settling(plan, state, name)))
+    return ()
+
+
+def _latest(state: State, names: Iterable[str], direction: Direction) -> tuple[Work, ...]:
+    last = max(names, key=lambda name: state.steps[name].ended, default=None)
+    return () if last is None else (Work(last, direction),)
+
+
+def _settling(state: State, names: Iterable[str]) -> tuple[Work, ...]:
+    """What a late answer opens comes after what is being settled already, whose row somebody may hold."""
+    first = min(names, key=lambda name: (state.steps[name].opened, -state.steps[name].ended), default=None)
+    return () if first is None else (Work(first, Direction.SETTLE),)
+
+
+def _needs_undo(plan: Plan, state: State, name: str) -> bool:
+    step, planned = state.steps[name], plan.by_name[name]
+    if planned.undo is None:
+        return False
+    if step.status is StepStatus.NOT_DONE:  # said to have done nothing, but once unknown: plant a tombstone
+        return step.do.unknown and planned.undo.accepts_unknown
+    return step.status in (StepStatus.DONE, StepStatus.UNKNOWN)
+
+
+def _needs_settling(plan: Plan, state: State, name: str) -> bool:
+    return state.steps[name].unsettled and can_settle(plan, state, name)
+
+
+def can_settle(plan: Plan, state: State, name: str) -> bool:
+    step, planned = state.steps[name], plan.by_name[name]
+    if step.status is StepStatus.NOT_DONE:
+        return step.do.unknown and planned.has_resolve and planned.undo is not None
+    return step.status is StepStatus.UNDONE
+
+
+def step_of(state: State, name: str) -> StepState:
+    """One step as it stands; untouched when nothing was logged about it."""
+    return state.steps.get(name, UNTOUCHED)
+
+
+def rows(plan: Plan, state: State, *, delay: float | None = None, now: float | None = None) -> tuple[Row, ...]:
+    """The outbox rows this state needs, from nothing but the state.
+
+    Args:
+        plan: the definition.
+        state: the saga.
+        delay: seconds until the work is due; None: as the work has it.
+        now: epoch seconds, database clock; None: not known, so that a wait is looked at at once.
+    """
+    return tuple(_row(plan, state, work, delay, now) for work in frontier(plan, state))
+
+
+def _row(plan: Plan, state: State, work: Work, delay: float | None, now: float | None) -> Row:
+    planned, step = plan.by_name[work.step], step_of(state, work.step)
+    track, undo = track_of(step, work.direction), planned.undo
+    forward = work.direction is Direction.DO
+    if delay is None:
+        delay = planned.settle_after if work.direction is Direction.SETTLE else wait_left(step, now)
+        if forward and stopping(plan, state, work.step, now):  # asked for while whoever came to this wait held its row
+            delay = 0.0
+    if state.paused:
+        delay = max(delay, PAUSE)
+    elif forward and plan.may_turn_back(work.step):
+        delay = min(delay, deadline_left(state, now))
+    queue = planned.queue if forward or undo is None else undo.queue
+    return Row(
+        step=work.step, direction=work.direction, queue=queue, delay=delay,
+        failures=track.failures, first_begun_at=track.first_begun_at,
+    )  # fmt: skip
+
+
+def wait_left(step: StepState, now: float | None) -> float:
+    """Seconds that a wait still has; 0 for a step that does not wait."""
+    if step.status is not StepStatus.WAITING or now is None:
+        return 0.0
+    return FOREVER if step.until is None else max(0.0, step.until - now)
+
+
+def deadline_left(state: State, now: float | None) -> float:
+    """Seconds until the deadline; no limit where there is none, or where it has passed and was seen to."""
+    if state.deadline is None or now is None or now >= state.deadline:
+        return FOREVER
+    return state.deadline - now
+
+
+def queued_signal(plan: Plan, state: State) -> tuple[str, int] | None:
+    """The wait that is next and the signal that has arrived for it; None when nothing can be taken."""
+    if state.status is not Status.RUNNING or state.paused:
+        return None
+    for work in frontier(plan, state):
+        planned, step = plan.by_name[work.step], step_of(state, work.step)
+        if planned.wait and planned.wait.signal and step.signals:
+            return None if state.cancel_requested and not pivot_passed(plan, state) else (work.step, step.signals[0])
+    return None
+
+
+def undo_of(planned: StepPlan) -> UndoPlan:
+    assert planned.undo is not None, f"step {planned.name} has no compensation"
+    return planned.undo
+
+
+def ever_unknown(external: bool, track: Track, a: Attempt) -> bool:
+    """A local step whose worker died was rolled back; of an external one nobody knows."""
+    return external and (track.unknown or a.lost > 0)
+
+
+def may_begin(planned: StepPlan, max_attempts: int, track: Track, a: Attempt) -> bool:
+    if track.closed or track.attempts - track.budget + a.lost >= max_attempts:
+        return False
+    if planned.key_ttl is None or a.first_begun_at is None or a.direction is not Direction.DO:
+        return True
+    return a.now - a.first_begun_at < planned.key_ttl
+
+
+def turning(state: State, now: float | None) -> bool:
+    """Whether somebody asked for an end of the saga: a cancel, or its deadline."""
+    return state.cancel_requested or (state.deadline is not None and now is not None and now >= state.deadline)
+
+
+def stopping(plan: Plan, state: State, name: str, now: float | None) -> bool:
+    """An end was asked for and can still be granted: the pivot is not passed, and not in doubt."""
+    in_doubt = plan.by_name[name].pivot and step_of(state, name).do.unknown
+    return turning(state, now) and plan.may_turn_back(name) and not in_doubt
+
+
+def why_stopping(state: State) -> str:
+    """The reason to give for turning back."""
+    return "cancel" if state.cancel_requested else "its deadline has passed"
+
+
+def may_leave_unknown(planned: StepPlan) -> bool:
+    """Whether a saga can turn back without knowing what became of this step."""
+    return not planned.external or planned.undo is None or planned.undo.accepts_unknown
+
+
+def undecided_condition(planned: StepPlan, step: StepState) -> bool:
+    """Whether the step's condition has to be looked at before its body may begin."""
+    return planned.has_when and not step.chosen
+
+
+def may_redo(plan: Plan, state: State, name: str) -> bool:
+    """Whether a parked saga can go on from this step under a new key: nothing that happened would happen twice
+    unless the step itself did, which the operator answers for."""
+    if state.parked_from is not Status.RUNNING or name not in plan.by_name:
+        return False
+    if state.cancel_requested and plan.may_turn_back(name):  # somebody was told that it would be undone
+        return False
+    (parked_at,) = frontier(plan, replace(state, status=Status.RUNNING))
+    first, last = plan.position(name), plan.position(parked_at.step)
+    between = [plan.steps[i] for i in range(first, last)]
+    done = [each for each in between if step_of(state, each.name).status is StepStatus.DONE]
+    return first <= last and all(each.undo is None for each in done) and not any(each.pivot for each in between)
+
+
+def pivot_passed(plan: Plan, state: State) -> bool:
+    """Whether the way back is closed: the pivot happened, or may have, or was skipped, so that what follows began."""
+    if plan.pivot is None:
+        return False
+    pivot = step_of(state, plan.steps[plan.pivot].name)
+    return pivot.status in PASSED or pivot.do.unknown

@@ -1,0 +1,154 @@
+"""The rules: requests from outside."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from sagas.events import (
+    Abort,
+    Cancel,
+    Direction,
+    Kind,
+    LateAnswer,
+    Mark,
+    Pause,
+    Rebuild,
+    Redo,
+    Resume,
+    RetryNow,
+    Signal,
+    Work,
+)
+from sagas.fold import track_of
+from sagas.machine import look
+from sagas.machine.draft import Draft
+from sagas.states import Status
+
+
+def cancel(d: Draft, e: Cancel) -> None:
+    late = look.pivot_passed(d.plan, d.state)
+    d.log(Kind.CANCEL_REQUESTED, actor=e.actor, reason=e.reason, ignored=late)
+    d.wake = not late
+
+
+def cancel_late(d: Draft, e: Cancel) -> None:
+    d.log(Kind.CANCEL_REQUESTED, actor=e.actor, reason=e.reason, ignored=True)
+
+
+def cancel_parked(d: Draft, e: Cancel) -> None:
+    late = d.state.parked_from is not Status.RUNNING or look.pivot_passed(d.plan, d.state)
+    d.log(Kind.CANCEL_REQUESTED, actor=e.actor, reason=e.reason, ignored=late)
+    if not late:  # on the way back, to learn what the step did: its body may not begin again for that
+        _resume(d, actor=e.actor, reason=e.reason, closed=True)
+
+
+def retry_now(d: Draft, e: RetryNow) -> None:
+    d.log(Kind.RETRIED, actor=e.actor, reason=e.reason, ignored=True)
+    d.wake = d.state.status is not Status.SETTLING  # a late request has until `settle_after`
+
+
+def retry_parked(d: Draft, e: RetryNow) -> None:
+    _resume(d, actor=e.actor, reason=e.reason)
+
+
+def _resume(d: Draft, *, actor: str, reason: str, closed: bool = False) -> None:
+    work = look.frontier(d.plan, replace(d.state, status=d.state.parked_from))
+    d.log(Kind.RETRIED, work[0].step, direction=work[0].direction, actor=actor, reason=reason, closed=closed)
+    d.delay = 0.0
+
+
+def redo(d: Draft, e: Redo) -> None:
+    """Forget what is known of the step, and of the steps after it that were skipped or are in doubt. What an attempt
+    under the former key may still be doing is closed: its next effect is refused, its answer kept and not used."""
+    legal = look.may_redo(d.plan, d.state, e.step)
+    first = d.plan.position(e.step) if legal else 0
+    again = [planned.name for planned in d.plan.steps[first:] if planned.name in d.state.steps] if legal else []
+    for name in dict.fromkeys((e.step, *again)):
+        if legal and d.plan.by_name[name].external:
+            d.marks.append(Mark(name, "closed", look.step_of(d.state, name).generation))
+        d.log(Kind.REDONE, name, actor=e.actor, reason=e.reason, ignored=not legal)
+
+
+def redo_late(d: Draft, e: Redo) -> None:
+    d.log(Kind.REDONE, e.step, actor=e.actor, reason=e.reason, ignored=True)
+
+
+def pause(d: Draft, e: Pause) -> None:
+    d.log(Kind.PAUSED, actor=e.actor, reason=e.reason)
+
+
+def resume(d: Draft, e: Resume) -> None:
+    d.log(Kind.RESUMED, actor=e.actor, reason=e.reason)
+    d.wake = d.before.paused and d.state.status is not Status.SETTLING  # a late request has until `settle_after`
+
+
+def resume_parked(d: Draft, e: Resume) -> None:
+    """The signal for whose lack it parked may have come while it was paused."""
+    d.log(Kind.RESUMED, actor=e.actor, reason=e.reason)
+    _go_on_with_signal(d, actor=e.actor, reason=e.reason)
+
+
+def signal(d: Draft, e: Signal) -> None:
+    """Keep it until its wait is reached; if that is now, the wait is over with this decision."""
+    planned = d.plan.by_name.get(e.step)
+    expected = planned is not None and planned.wait is not None and planned.wait.signal
+    d.log(
+        Kind.SIGNALLED, e.step, actor=e.actor, reason=e.reason,
+        **({"result": e.value} if expected else {"ignored": True}),
+    )  # fmt: skip
+    d.wake = look.queued_signal(d.plan, d.state) is not None
+
+
+def signal_parked(d: Draft, e: Signal) -> None:
+    """A saga that parked because this signal did not come goes on; any other keeps it for later."""
+    if d.state.parked_from is not Status.RUNNING:  # it is on its way back: nothing will ever take it
+        signal_late(d, e)
+        return
+    signal(d, e)
+    _go_on_with_signal(d, actor=e.actor, reason=e.reason)
+
+
+def _go_on_with_signal(d: Draft, *, actor: str, reason: str) -> None:
+    forward = replace(d.state, status=Status.RUNNING)
+    if d.state.parked_from is Status.RUNNING and look.queued_signal(d.plan, forward) is not None:
+        _resume(d, actor=actor, reason=reason)
+
+
+def signal_late(d: Draft, e: Signal) -> None:
+    d.log(Kind.SIGNALLED, e.step, actor=e.actor, reason=e.reason, ignored=True)
+
+
+def abort(d: Draft, e: Abort) -> None:
+    d.log(Kind.ABORTED, actor=e.actor, reason=e.reason)
+
+
+def late_answer(d: Draft, e: LateAnswer) -> None:
+    """What was undone, or is about to be, happened after all: look at it once more in the end."""
+    planned = d.plan.by_name.get(e.step)
+    if planned is not None and planned.external and planned.undo and look.step_of(d.state, e.step).do.attempts:
+        looking = Work(e.step, Direction.SETTLE) in look.frontier(
+            d.plan, d.state
+        )  # maybe without knowing of this answer
+        d.log(Kind.LATE_ANSWER, e.step, direction=Direction.SETTLE if looking else None)
+
+
+def late_answer_reopens(d: Draft, e: LateAnswer) -> None:
+    """The only way out of a finished state."""
+    if e.step in d.state.steps and look.can_settle(d.plan, d.state, e.step):
+        late_answer(d, e)
+    if d.entries:
+        d.log(Kind.SETTLING, e.step)
+        d.delay = 0.0
+
+
+def rebuild(d: Draft, e: Rebuild) -> None:
+    for work in look.frontier(d.plan, d.state):
+        planned, track = d.plan.by_name[work.step], track_of(look.step_of(d.state, work.step), work.direction)
+        if work.direction is Direction.DO:
+            began = not look.undecided_condition(planned, look.step_of(d.state, work.step))
+            external = planned.external and began
+        else:
+            external = look.undo_of(planned).external
+        d.log(
+            Kind.REBUILT, work.step, direction=work.direction, unknown=external, first_begun_at=track.first_begun_at
+        )  # fmt: skip

@@ -1,0 +1,288 @@
+"""What operators ask for on the command line, as text lines: the same in every integration."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from typing import Any
+from uuid import UUID
+
+from sagas import engine
+from sagas.desk import Desk, LogLine, OutboxLine, SagaLine
+from sagas.engine import SagaRun
+from sagas.errors import InvalidInput
+from sagas.events import Kind
+from sagas.payloads import shown_value
+from sagas.plan import StepPlan
+from sagas.progress import UNREADABLE, StepLine, plan_of, state_of, step_lines, work
+from sagas.rebuild import rebuild
+from sagas.states import Status, StepStatus
+from sagas.verify import Finding, verify
+from sagas.why import PauseLine, told, why
+from sagas.wording import Wording
+
+WIDEST = 60  # characters of a reason in a listing
+WIDEST_VALUE = 200  # characters of a signal, or of progress
+
+
+def find(desk: Desk, wanted: str) -> SagaRun:
+    """A saga by its id or by `name:key`.
+
+    Raises:
+        SagaNotFound: there is none.
+        InvalidInput: it is neither.
+        StoreNotReady: the database cannot be reached, or lacks our tables.
+    """
+    name, colon, key = wanted.partition(":")
+    if colon:
+        return engine.find(name, key=key, using=desk.using)
+    try:
+        id = UUID(wanted)
+    except ValueError:
+        raise InvalidInput(
+            f"{wanted!r} is neither a saga's id nor name:key; `{desk.command} list` shows both", path="saga"
+        ) from None
+    return engine.find(None, id=id, using=desk.using)
+
+
+def listing(
+    desk: Desk, *, statuses: list[str], name: str | None, limit: int, waiting: bool = False
+) -> Iterator[str]:  # fmt: skip
+    """Sagas, newest first, each with why it does not go on.
+
+    Raises:
+        InvalidInput: a status that does not exist, or a limit below 1.
+        StoreNotReady: the database cannot be reached, or lacks our tables.
+    """
+    desk.check_ready()
+    for status in statuses:
+        _check_status(status)
+    if limit < 1:
+        raise InvalidInput(f"--limit {limit}: at least 1", path="limit")
+    found = desk.sagas(statuses=statuses, name=name, limit=limit, waiting=waiting)
+    if not found:
+        yield f"no saga in {desk.name!r}" + (" fits" if statuses or name or waiting else "")
+        return
+    yield from table(saga_cells(desk, found))
+
+
+def saga_cells(desk: Desk, found: Sequence[SagaLine]) -> Iterator[tuple[str, ...]]:
+    """Sagas as a table, head first."""
+    yield ("status", "id", "age", "step", "name", "key")
+    pauses = desk.rows("pauses", {})
+    for saga in found:
+        yield _cells(saga, pauses, desk.words)
+
+
+def table(lines: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    """Lines with aligned columns."""
+    cells = list(lines)
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for line in cells:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+
+
+def _check_status(status: str) -> None:
+    known = [each.value for each in Status]
+    if status not in known:
+        close = get_close_matches(status, known, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(known)}"
+        raise InvalidInput(f"--status {status!r}: no such status{hint}", path="status")
+
+
+def _cells(saga: SagaLine, pauses: Sequence[PauseLine], words: Wording) -> tuple[str, ...]:
+    notes = [_shortened(saga.error)] if saga.error else []
+    notes += [one_line(told(reason, words)) for reason in why(saga, pauses)]
+    key = f"{saga.key}  ({'; '.join(notes)})" if notes else saga.key
+    return (
+        words.word(words.STATUS, saga.status), str(saga.id), words.age(saga.created_at), current_step(saga, words),
+        saga.name, key,
+    )  # fmt: skip
+
+
+def _shortened(text: str) -> str:
+    line = " ".join(one_line(text).split())
+    return line if len(line) <= WIDEST else line[: WIDEST - 1] + "…"
+
+
+def current_step(saga: SagaLine, words: Wording) -> str:
+    """What a saga is about to do, or parked over; nothing when it has ended or this process lacks its definition."""
+    plan, state = plan_of(saga.name, saga.version), state_of(saga)
+    if plan is None or state is None:
+        return ""
+    return ", ".join(
+        each.step if each.direction.value == "do" else f"{each.step} ({words.word(words.DIRECTION, each.direction)})"
+        for each in work(plan, state)
+    )
+
+
+def description(desk: Desk, wanted: str) -> Iterator[str]:
+    """One saga: where it stands and why, its steps in declared order, its work in the outbox and its log."""
+    saga, words = find(desk, wanted), desk.words
+    line, log = desk.saga(saga.id), desk.log(saga.id)
+    yield from _head(saga, words)
+    for reason in why(line, desk.rows("pauses", {})):
+        yield f"waits     {one_line(told(reason, words))}"
+    yield from _steps(saga, line, log, words)
+    for row in desk.outbox(saga.id):
+        yield outbox_text(row, words)
+    previous = None
+    for entry in log:
+        since = "" if previous is None else f"+{(entry.at - previous).total_seconds():.3f} s"
+        yield f"{entry.seq:>5}  {words.clock(entry.at)}  {since:>12}  {entry_text(entry, words)}"
+        previous = entry.at
+
+
+def _head(saga: SagaRun, words: Wording) -> Iterator[str]:
+    yield f"saga      {saga.name} version {saga.version}, key {saga.key!r}, run {saga.run}"
+    yield f"id        {saga.id}"
+    parked_from = f" (from {words.word(words.STATUS, saga.parked_from)})" if saga.parked_from else ""
+    cancel = ", cancel requested" if saga.cancel_requested else ""
+    paused = ", paused" if saga.paused else ""
+    yield f"status    {words.word(words.STATUS, saga.status)}{parked_from}{cancel}{paused}"
+    if saga.error:
+        yield f"reason    {one_line(saga.error)}"
+    if saga.created_at and saga.updated_at:
+        yield f"started   {words.clock(saga.created_at, 'seconds')} {words.zone()} ({words.age(saga.created_at)} ago)"
+        last = "ended" if saga.finished_at else "changed"
+        yield f"{last:<9} {words.clock(saga.updated_at, 'seconds')} {words.zone()} ({words.age(saga.updated_at)} ago)"
+    if saga.deadline:
+        yield f"deadline  {words.clock(saga.deadline, 'seconds')} {words.zone()} ({words.from_now(saga.deadline)})"
+
+
+def _steps(saga: SagaRun, line: SagaLine, log: Sequence[LogLine], words: Wording) -> Iterator[str]:
+    plan, state = plan_of(saga.name, saga.version), state_of(line)
+    if plan is None:
+        yield f"steps     this process does not know {saga.name} version {saga.version}: only begun steps are shown"
+    if state is None:
+        yield f"steps     {UNREADABLE}; the log is the truth"
+        return
+    skipped = {entry.step: str(entry.data.get("reason", "")) for entry in log if entry.kind == Kind.STEP_SKIPPED}
+    for each in step_lines(saga.id, plan, state):
+        yield step_text(each, words, skipped.get(each.name, ""))
+
+
+def step_text(line: StepLine, words: Wording, skipped: str = "") -> str:
+    """One step in words.
+
+    Args:
+        line: the step.
+        words: how to put things.
+        skipped: why it was skipped, if it was.
+    """
+    state, parts = line.state, []
+    if line.plan is not None:
+        parts.append(_sort(line.plan) + (" pivot" if line.plan.pivot else ""))
+    parts += [f"{state.do.attempts} attempts"] if state.do.attempts else []
+    parts += [f"{state.undo.attempts} undo attempts"] if state.undo.attempts else []
+    parts += ["outcome of an attempt unknown"] if line.unknown else []
+    parts += [f"done anew {state.generation} times"] if state.generation else []
+    parts += [f"signals queued: {len(state.signals)}"] if state.signals else []
+    parts += [one_line(skipped)] if skipped and state.status is StepStatus.SKIPPED else []
+    parts += [f"next: {words.word(words.DIRECTION, line.next)}"] if line.next else []
+    return f"step      {line.name:<24} {words.word(words.STEP_STATUS, state.status):<15} {', '.join(parts)}".rstrip()
+
+
+def _sort(planned: StepPlan) -> str:
+    if planned.wait is not None:
+        return "wait for a signal" if planned.wait.signal else "sleep"
+    return "external" if planned.external else "local"
+
+
+def outbox_text(row: OutboxLine, words: Wording) -> str:
+    """One outbox row in words."""
+    what = (
+        f"{row.step} ({words.word(words.DIRECTION, row.direction)})"
+        if row.step
+        else words.word(words.REQUEST, row.kind)
+    )
+    held = f"held by {row.holder} until" if row.holder else "held by nobody, due"
+    progress = "" if row.progress is None else f", progress {bounded(row.progress)}"
+    return (
+        f"outbox    {what:<24} {held} {words.clock(row.due_at, 'seconds')} ({words.from_now(row.due_at)}), "
+        f"queue {row.queue}, {row.deliveries} deliveries, {row.failures} failures{progress}"
+    )
+
+
+def bounded(value: object) -> str:
+    """A value that may be shown as one line of JSON, or its beginning."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= WIDEST_VALUE else text[: WIDEST_VALUE - 1] + "…"
+
+
+def entry_text(entry: LogLine, words: Wording) -> str:
+    """One log line in words; of payloads only what was signalled is shown."""
+    data: dict[str, Any] = entry.data
+    parts = [f"{words.word(words.KIND, entry.kind):<22}", entry.step or ""]
+    if entry.attempt:
+        parts.append(f"attempt {entry.attempt}")
+    if data.get("source") and data["source"] != "body":
+        parts.append(f"answered by {words.word(words.SOURCE, data['source'])}")
+    if entry.kind == Kind.SIGNALLED and "result" in data:
+        parts.append(bounded(shown_value(data["result"])))
+    if data.get("ref") is not None:
+        parts.append(f"of entry {data['ref']}")
+    if data.get("until") is not None:
+        parts.append(f"until {words.clock(datetime.fromtimestamp(data['until'], UTC), 'seconds')}")
+    for name in ("reason", "actor"):
+        if data.get(name):
+            parts.append(f"{name}: {data[name]}")
+    if data.get("continued"):
+        parts.append(f"goes on as saga {data['continued']}")
+    if data.get("ignored"):
+        parts.append("changed nothing")
+    if data.get("unknown"):
+        parts.append("outcome unknown")
+    if data.get("retry_in") is not None:
+        parts.append(f"again after {data['retry_in']:.1f} s")
+    if data.get("error"):
+        parts.append(f"{data['error'].get('type', '')}: {data['error'].get('message', '')}")
+    return one_line("  ".join(part for part in parts if part))
+
+
+def one_line(text: str) -> str:
+    """Text without line breaks and control characters, which would let an error message forge lines."""
+    return "".join(each if each.isprintable() else " " for each in text)
+
+
+def verification(desk: Desk, wanted: list[str], complain: Callable[[str], Any]) -> tuple[int, int]:
+    """Compare sagas with their logs; returns how many were looked at and how many problems there are."""
+    desk.check_ready()
+    ids = [find(desk, each).id for each in wanted] or None
+    seen = problems = 0
+    with desk.connect() as connection:
+        for found in verify(connection, ids):
+            if isinstance(found, Finding):
+                problems += 1
+                complain(str(found))
+            else:
+                seen = found
+    return seen, problems
+
+
+def rebuilding(
+    desk: Desk, wanted: list[str], say: Callable[[str], Any], complain: Callable[[str], Any]
+) -> tuple[int, int]:  # fmt: skip
+    """Make rows again from logs; returns how many sagas were changed and how many could not be rebuilt."""
+    desk.check_ready()
+    ids = [_id(desk, each) for each in wanted] or None
+    changed = problems = 0
+    with desk.connect() as connection:
+        for found in rebuild(connection, ids):
+            if found.problem:
+                problems += 1
+                complain(f"{found.label}: {found.problem}")
+            elif found.changed:
+                changed += 1
+                say(f"{found.label}: rows made again from its log")
+    return changed, problems
+
+
+def _id(desk: Desk, wanted: str) -> UUID:
+    """An id as it is, since its row may be gone; name:key by its row."""
+    try:
+        return UUID(wanted)
+    except ValueError:
+        return find(desk, wanted).id

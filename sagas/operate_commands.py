@@ -1,0 +1,208 @@
+"""The commands of operators as a table: every command line offers the same ones, and says the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from sagas import operate, operate_asking, operate_pauses, operate_versions
+from sagas.desk import Desk
+from sagas.pauses import Scope
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Argument:
+    """One argument of a command: `saga`, or an option such as `--reason`."""
+
+    name: str
+    help: str
+    type: type = str  # str, int, float, or bool for an option that is just there
+    required: bool = False  # of an option; what is no option always is
+    many: bool = False  # an option may be repeated; any number of what is no option
+    default: Any = None
+
+    @property
+    def option(self) -> bool:
+        """Whether it begins with dashes."""
+        return self.name.startswith("-")
+
+    @property
+    def key(self) -> str:
+        """What its value is called."""
+        return self.name.lstrip("-").replace("-", "_")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Talk:
+    """Where a command writes."""
+
+    say: Callable[[str], Any]
+    complain: Callable[[str], Any]
+
+    def all(self, lines: Iterable[str]) -> None:
+        """Say several lines, each as soon as it is known."""
+        for line in lines:
+            self.say(line)
+
+
+Run = Callable[[Desk, Mapping[str, Any], Talk], str | None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Command:
+    """One command. What `run` returns, if anything, is its last word: it has failed."""
+
+    name: str
+    help: str
+    run: Run
+    arguments: tuple[Argument, ...] = field(default=())
+
+
+SAGA: Final = Argument(name="saga", help="id, or name:key")
+SOME: Final = Argument(name="saga", help="id, or name:key; default: all", many=True)
+STEP: Final = Argument(name="step", help="name of the step")
+REASON: Final = Argument(name="--reason", help="why; stored in the log", required=True)
+ACTOR: Final = Argument(name="--actor", help="who asks; default: the user of this machine")
+FILE: Final = Argument(name="--file", help="the file of released definitions; default: as configured")
+QUEUE: Final = Argument(name="queue", help="name of the queue")
+DEFINITION: Final = Argument(name="definition", help="NAME, or NAME:VERSION")
+
+
+def _list(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
+    talk.all(operate.listing(
+        desk, statuses=list(given["status"] or ()), name=given["name"], limit=given["limit"], waiting=given["waiting"]
+    ))  # fmt: skip
+
+
+def _show(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
+    desk.check_ready()
+    talk.all(operate.description(desk, given["saga"]))
+
+
+def _asking(kind: str, help: str) -> Command:
+    about_a_step = kind == "redo"
+
+    def run(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
+        desk.check_ready()
+        if about_a_step:
+            operate_asking.confirmed(kind, given["yes"])
+        found = operate_asking.ask(
+            desk, given["saga"], kind, given["reason"], actor=given["actor"] or "", step=given.get("step", "")
+        )
+        talk.say(operate_asking.asked(desk, found, kind))
+
+    yes = Argument(name="--yes", help="you know what it means: do not ask", type=bool)
+    return Command(
+        name=kind, help=help, run=run,
+        arguments=(SAGA, *((STEP, yes) if about_a_step else ()), REASON, ACTOR),
+    )  # fmt: skip
+
+
+def _signal(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
+    desk.check_ready()
+    talk.all(operate_asking.signal(
+        desk, given["saga"], given["step"], given["value"], reason=given["reason"], actor=given["actor"] or "",
+        dedupe_id=given["dedupe_id"],
+    ))  # fmt: skip
+
+
+def _pause(scope: Scope) -> Run:
+    def run(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
+        desk.check_ready()
+        talk.all(operate_pauses.pause(
+            desk, scope, given[scope.value], reason=given["reason"], actor=given["actor"] or ""
+        ))  # fmt: skip
+
+    return run
+
+
+def _resume(scope: Scope) -> Run:
+    def run(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
+        desk.check_ready()
+        talk.say(operate_pauses.resume(desk, scope, given[scope.value]))
+
+    return run
+
+
+def _pauses(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
+    desk.check_ready()
+    talk.all(operate_pauses.listing(desk))
+
+
+def _definitions(desk: Desk, given: Mapping[str, Any], talk: Talk) -> str | None:
+    file = None if given["file"] is None else Path(given["file"])
+    if given["release"]:
+        operate_versions.release(desk, file, talk.say)
+    if given["check"]:
+        return operate_versions.check(desk, file, talk.say)
+    if not given["release"]:
+        talk.all(operate_versions.definitions(desk))
+    return None
+
+
+def _drain(desk: Desk, given: Mapping[str, Any], talk: Talk) -> str:
+    return operate_versions.drain(desk, given["name"], given["version"], wait=given["wait"], say=talk.say)
+
+
+def _replay(desk: Desk, given: Mapping[str, Any], talk: Talk) -> str:
+    desk.check_ready()
+    return operate_versions.replaying(desk, given["saga"], talk.say)
+
+
+def _verify(desk: Desk, given: Mapping[str, Any], talk: Talk) -> str | None:
+    seen, problems = operate.verification(desk, list(given["saga"]), talk.complain)
+    talk.say(f"{seen} sagas verified, {problems} problems")
+    return f"{problems} problems, listed above; the log is the truth" if problems else None
+
+
+def _rebuild(desk: Desk, given: Mapping[str, Any], talk: Talk) -> str | None:
+    changed, problems = operate.rebuilding(desk, list(given["saga"]), talk.say, talk.complain)
+    talk.say(f"{changed} sagas rebuilt, {problems} problems")
+    return f"{problems} sagas could not be rebuilt, listed above; nothing of them was changed" if problems else None
+
+
+COMMANDS: Final[tuple[Command, ...]] = (
+    Command(name="list", help="list sagas, newest first, with why each does not go on", run=_list, arguments=(
+        Argument(name="--status", help="only these; may be repeated", many=True),
+        Argument(name="--name", help="only sagas of this name"),
+        Argument(name="--waiting", help="only those that wait for a signal or a time", type=bool),
+        Argument(name="--limit", help="at most so many (default: 50)", type=int, default=50),
+    )),
+    Command(name="show", help="one saga: why it waits, its steps, its work and its log", run=_show, arguments=(SAGA,)),
+    Command(name="signal", help="send a saga what it waits for, or will wait for", run=_signal, arguments=(
+        SAGA, Argument(name="step", help="the wait"), Argument(name="value", help="the signal, as JSON"), REASON, ACTOR,
+        Argument(name="--dedupe-id", help="names this signal; sent again it changes nothing"),
+    )),
+    _asking("retry", "resume a parked saga, or make a waiting one due now"),
+    _asking("cancel", "ask for a saga to be undone"),
+    _asking("abort", "close a parked saga as it is"),
+    _asking("pause", "begin nothing more of a saga until it is resumed"),
+    _asking("resume", "let a paused saga go on"),
+    _asking("redo", "do a step of a parked saga anew, under a new idempotency key: it may happen twice"),
+    Command(name="pauses", help="what is paused as a whole", run=_pauses),
+    Command(name="pause-queue", help="pause a queue: nothing of it is claimed", run=_pause(Scope.QUEUE),
+            arguments=(QUEUE, REASON, ACTOR)),
+    Command(name="resume-queue", help="let a paused queue go on", run=_resume(Scope.QUEUE), arguments=(QUEUE,)),
+    Command(name="pause-definition", help="pause all sagas of a definition", run=_pause(Scope.DEFINITION),
+            arguments=(DEFINITION, REASON, ACTOR)),
+    Command(name="resume-definition", help="let a paused definition go on", run=_resume(Scope.DEFINITION),
+            arguments=(DEFINITION,)),
+    Command(name="definitions", help="versions that are here, or under way; compare them with what was released",
+            run=_definitions, arguments=(
+        Argument(name="--check", help="fail if a released definition was changed, or one is not in the file; needs no "
+                                      "database", type=bool),
+        Argument(name="--release", help="write what is new into the file", type=bool), FILE,
+    )),
+    Command(name="drain", help="wait until no saga of a version is open, else fail", run=_drain, arguments=(
+        Argument(name="name", help="name of the definition"), Argument(name="version", help="its version", type=int),
+        Argument(name="--wait", help="seconds to wait at most (default: 0)", type=float, default=0.0),
+    )),
+    Command(name="replay", help="read the log of a saga with today's code; fail if it does not fit", run=_replay,
+            arguments=(SAGA,)),
+    Command(name="verify", help="fold every log, or those named, and compare it with the saga rows", run=_verify,
+            arguments=(SOME,)),
+    Command(name="rebuild", help="make saga and outbox rows again from the log, after they were lost", run=_rebuild,
+            arguments=(SOME,)),
+)  # fmt: skip

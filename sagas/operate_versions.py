@@ -1,0 +1,209 @@
+"""Versions of definitions on the command line: what is here and under way, what was released, draining, replaying."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sagas import ports, releases
+from sagas.desk import Desk
+from sagas.errors import ConfigurationError, InvalidInput
+from sagas.operate import find, one_line, saga_cells, table
+from sagas.registry import registry
+from sagas.replay import Replay, replay
+
+HEAD = ("name", "version", "fingerprint", "open", "oldest", "note")
+MOST_LEFT = 20  # sagas that `drain` names
+LOOK_AGAIN = 1.0  # seconds
+
+
+@dataclass(kw_only=True, slots=True)
+class Under:
+    """Sagas of one version that have not ended."""
+
+    count: int = 0
+    oldest: datetime | None = None
+    changed: int = 0  # of these, those that were started with other steps
+
+
+def definitions(desk: Desk) -> Iterator[str]:
+    """Every definition that this process has, or that has open sagas, as a table."""
+    desk.check_ready()
+    under, notes = _under_way(desk), _release_notes(desk.definitions_file)
+    here = {(each.saga_name, each.saga_version): each for each in registry.definitions()}
+    lines = [HEAD]
+    for name, version in sorted(here.keys() | under.keys()):
+        definition, found = here.get((name, version)), under.get((name, version), Under())
+        said = [notes.get((name, version), "")] if definition else ["not in this process: its sagas wait"]
+        if definition and found.changed:
+            said.append(f"its steps were changed: {found.changed} sagas wait")
+        oldest = "" if found.oldest is None else f"{desk.words.age(found.oldest)} ago"
+        fingerprint = definition.fingerprint() if definition else ""
+        lines.append((name, str(version), fingerprint, str(found.count), oldest, "; ".join(filter(None, said))))
+    yield from table(lines)
+
+
+def _under_way(desk: Desk) -> dict[tuple[str, int], Under]:
+    here = {(each.saga_name, each.saga_version): each.fingerprint() for each in registry.definitions()}
+    found: defaultdict[tuple[str, int], Under] = defaultdict(Under)
+    for row in desk.rows("operate_definitions", {}):
+        place = (row.name, row.version)
+        under = found[place]
+        under.count += row.unfinished
+        under.oldest = row.oldest if under.oldest is None else min(under.oldest, row.oldest)
+        if row.definition not in ("", here.get(place)):
+            under.changed += row.unfinished
+    return found
+
+
+def _release_notes(path: Path | None) -> dict[tuple[str, int], str]:
+    if path is None or not path.exists():
+        return {}
+    return {
+        (each.name, each.version): "changed since its release" if each.changed else "not released yet"
+        for each in releases.differences(releases.read(path), registry.definitions())
+    }
+
+
+def check(desk: Desk, path: Path | None, say: Callable[[str], Any]) -> str:
+    """Compare the code with the file of released definitions; returns what to do, nothing if they agree.
+
+    Args:
+        desk: says where the file is, unless
+        path: is given.
+        say: is told each difference.
+    """
+    file = _file(desk, path)
+    found = list(releases.differences(releases.read(file), registry.definitions()))
+    for each in found:
+        say(each.message)
+    if not found:
+        say(f"{len(list(registry.definitions()))} definitions are as {file} says")
+        return ""
+    missing = "" if file.exists() else f"; there is no {file} yet, `{desk.command} definitions --release` writes it"
+    return f"{len(found)} of the definitions are not as they were released{missing}"
+
+
+def release(desk: Desk, path: Path | None, say: Callable[[str], Any]) -> None:
+    """Write what is new into the file of released definitions.
+
+    Args:
+        desk: says where the file is, unless
+        path: is given.
+        say: is told what was written.
+
+    Raises:
+        ConfigurationError: a released definition was changed, or the file cannot be written.
+    """
+    file = _file(desk, path)
+    for each in releases.release(file, registry.definitions()):
+        say(f"{each.name} version {each.version} is released")
+    say(f"{file} is up to date; commit it together with the code")
+
+
+def _file(desk: Desk, path: Path | None) -> Path:
+    file = path or desk.definitions_file
+    if file is None:
+        raise ConfigurationError(
+            "nobody says where the file of released definitions is: pass --file, or set SAGAS['DEFINITIONS_FILE'] "
+            "(without it, it is saga_definitions.json in BASE_DIR)"
+        )
+    return file
+
+
+def drain(desk: Desk, name: str, version: int, *, wait: float, say: Callable[[str], Any]) -> str:
+    """Wait until no saga of a version is open; returns what is left, nothing if it is drained.
+
+    Args:
+        desk: where.
+        name: of the definition.
+        version: of the definition.
+        wait: seconds to wait at most.
+        say: is told what is left, and why each waits.
+
+    Raises:
+        InvalidInput: nobody knows such a version, or the time is none.
+    """
+    if not 0 <= wait < math.inf:
+        raise InvalidInput(f"--wait {wait}: seconds, from 0 on", path="wait")
+    desk.check_ready()
+    end, told = time.monotonic() + wait, -1
+    while True:
+        (left,) = desk.rows("operate_version_left", {"name": name, "version": version})
+        if not left.unfinished:
+            _check_known(desk, name, version, known=left.known)
+            say(f"{name} version {version} is drained: none of its sagas is open in {desk.name!r}")
+            return ""
+        if time.monotonic() >= end:
+            break
+        if told != left.unfinished:
+            say(f"{left.unfinished} sagas of {name} version {version} are open")
+            told = left.unfinished
+        time.sleep(min(LOOK_AGAIN, max(end - time.monotonic(), 0.0)))
+    found = desk.sagas(name=name, version=version, unfinished=True, limit=MOST_LEFT)
+    for line in table(saga_cells(desk, found)):
+        say(line)
+    if left.unfinished > len(found):
+        say(f"and {left.unfinished - len(found)} more")
+    return f"{left.unfinished} sagas of {name} version {version} are open in {desk.name!r}; keep its class"
+
+
+def _check_known(desk: Desk, name: str, version: int, *, known: bool) -> None:
+    """A slip of the pen is not a drained version."""
+    file = desk.definitions_file
+    released = {} if file is None else releases.read(file)
+    if known or version in registry.versions(name) or str(version) in released.get(name, {}):
+        return
+    versions = ", ".join(map(str, registry.versions(name)))
+    raise InvalidInput(
+        f"{name} version {version}: neither this process nor {desk.name!r} has ever had it"
+        + (f"; there is version {versions}" if versions else f"; `{desk.command} definitions` lists what there is"),
+        path="name",
+    )
+
+
+def replaying(desk: Desk, wanted: str, say: Callable[[str], Any]) -> str:
+    """Read the log of a saga with today's code; returns what is wrong, nothing if it fits.
+
+    Args:
+        desk: where.
+        wanted: the saga: its id, or name:key.
+        say: is told each entry, with its differences.
+
+    Raises:
+        UnknownSaga: this process does not have the saga's definition.
+    """
+    saga = find(desk, wanted)
+    with desk.connect() as connection:
+        try:
+            found = replay(connection, saga.id, ports.store(desk.name).settings.payloads)
+        except (ValueError, msgspec.MsgspecError) as problem:
+            return f"saga {saga.id}: its log cannot be read: {problem}; run `{desk.command} verify {saga.id}`"
+    return _replayed(desk, found, saga.id, say)
+
+
+def _replayed(desk: Desk, found: Replay, id: object, say: Callable[[str], Any]) -> str:
+    words, misfits = desk.words, 0
+    for line in found.lines:
+        attempt = f"attempt {line.entry.attempt}" if line.entry.attempt else ""
+        parts = (f"{words.word(words.KIND, line.entry.kind):<22}", line.entry.step or "", attempt)
+        say(f"{line.entry.seq:>5}  {'  '.join(part for part in parts if part)}".rstrip())
+        for each in line.differences:
+            misfits += 1
+            say(f"    ! {one_line(each)}")
+    if found.locked:
+        say(f"not looked at, since it cannot be opened here: entry {', '.join(map(str, found.locked))}")
+    ahead = ", ".join(f"{each.step} ({words.word(words.DIRECTION, each.direction)})" for each in found.next)
+    say(f"leads to {words.word(words.STATUS, found.state.status)}; next: {ahead or 'nothing'}")
+    if found.fits:
+        say(f"fits: today's {found.head.name} version {found.head.version} would have written this log")
+        return ""
+    return f"saga {id}: today's {found.head.name} version {found.head.version} differs in {misfits} places, marked !"

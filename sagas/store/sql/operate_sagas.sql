@@ -1,0 +1,12 @@
+-- Sagas, newest first (ids are in order of time), for a person to look at.
+select id, name, version, key, status, seq, steps, cancel_requested, parked_from, error, created_at, paused, deadline,
+    definition
+from sagas_saga
+where (%(statuses)s::text[] is null or status = any(%(statuses)s::text[]))
+  and (%(name)s::text is null or name = %(name)s::text)
+  and (%(version)s::integer is null or version = %(version)s::integer)
+  and (not %(unfinished)s::boolean or finished_at is null)
+  and (not %(waiting)s::boolean
+       or finished_at is null and jsonb_path_exists(steps, '$.*.status ? (@ == "waiting")'))
+order by id desc
+limit %(limit)s

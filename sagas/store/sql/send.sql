@@ -1,0 +1,1 @@
+select sagas_send_v1((%s)::json)::text

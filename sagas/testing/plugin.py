@@ -1,0 +1,63 @@
+"""The pytest plugin: the fixture `sagas`, and clock and answers as they were after each test.
+
+pytest loads it by itself (entry point `sagas`). It imports the kit when a test asks for it, and nothing before.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from sagas.testing.kit import Kit
+
+KIT = "sagas.testing.kit"
+
+
+@pytest.fixture
+def sagas_using(request: pytest.FixtureRequest) -> Any:
+    """Where the kit finds sagas, as for `start(using=...)`. Override it to return your session or connection.
+
+    As it is: Django's default database, which `db` of pytest-django makes usable, or `transactional_db` where the
+    test asks for that.
+    """
+    conf = sys.modules.get("django.conf")
+    if conf is not None and conf.settings.configured and request.config.pluginmanager.hasplugin("django"):
+        request.getfixturevalue("db")
+
+
+@pytest.fixture
+def sagas(sagas_using: Any) -> Kit:
+    """The testing kit, bound to the database of the test."""
+    from sagas.testing.kit import Kit
+
+    return Kit(sagas_using)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """The stories of its sagas belong into the report of a test that failed."""
+    report = yield
+    kit = sys.modules.get(KIT)
+    if kit is not None and report.when == "call" and report.failed and not _told(call) and (told := kit.stories()):
+        report.sections.append(("sagas of this test", told))
+    return report
+
+
+def _told(call: pytest.CallInfo[None]) -> bool:
+    """Whether the error of the test has its sagas' stories in it."""
+    return call.excinfo is not None and call.excinfo.type.__name__ == "Unfinished"
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_teardown() -> Generator[None, object, object]:
+    """Nothing that a test has moved or answered outlives it."""
+    try:
+        return (yield)
+    finally:
+        kit = sys.modules.get(KIT)
+        if kit is not None:
+            kit.reset()

@@ -1,0 +1,154 @@
+"""Why a saga does not go on just now: read from its row, its definition in this process, and what is paused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, Protocol
+from uuid import UUID
+
+from sagas import machine
+from sagas.errors import UnknownSaga
+from sagas.events import Direction
+from sagas.pauses import Scope
+from sagas.plan import Plan
+from sagas.progress import SagaColumns, plan_of, state_of, work
+from sagas.registry import registry
+from sagas.states import State, StepStatus
+
+if TYPE_CHECKING:
+    from sagas.wording import Wording
+
+UNKNOWN: Final = "its definition is not in this process"
+CHANGED: Final = "its steps were changed without a new version: deploy the former code"
+PAUSED: Final = "is paused"
+DEFINITION_PAUSED: Final = "definition %(name)s is paused by %(actor)s: %(reason)s"
+QUEUE_PAUSED: Final = "queue %(name)s is paused by %(actor)s: %(reason)s"
+SIGNAL: Final = "%(step)s waits for a signal"
+SIGNAL_UNTIL: Final = "%(step)s waits for a signal until %(until)s (%(left)s)"
+SLEEPS: Final = "%(step)s sleeps until %(until)s (%(left)s)"
+TEXTS: Final = (UNKNOWN, CHANGED, PAUSED, DEFINITION_PAUSED, QUEUE_PAUSED, SIGNAL, SIGNAL_UNTIL, SLEEPS)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reason:
+    """One reason, to be put into words."""
+
+    text: str  # one of `TEXTS`
+    values: Mapping[str, str] = field(default_factory=dict)
+    until: datetime | None = None
+
+
+class PauseLine(Protocol):
+    """A pause, whoever read it."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def actor(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def at(self) -> datetime: ...
+
+
+class WaitingSaga(SagaColumns, Protocol):
+    """What has to be known of a saga."""
+
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def definition(self) -> str: ...
+
+
+def why(saga: WaitingSaga, pauses: Iterable[PauseLine]) -> list[Reason]:
+    """Every reason why a saga does not go on, other than work that is due or under way; none when it has ended.
+
+    Args:
+        saga: its row.
+        pauses: everything that is paused in its database.
+    """
+    state = state_of(saga)
+    if state is not None and machine.finished(state):
+        return []
+    plan = plan_of(saga.name, saga.version)
+    found = [*_misfit(saga), *_paused(saga, plan, state, pauses)]
+    return found if state is None else [*found, *_waits(plan, state)]
+
+
+def told(reason: Reason, words: Wording) -> str:
+    """A reason in words."""
+    values = dict(reason.values)
+    if reason.until is not None:
+        values |= {"until": words.clock(reason.until, "seconds"), "left": words.from_now(reason.until)}
+    return words.say(reason.text, values)
+
+
+def fits(name: str, version: int, definition: str) -> bool:
+    """Whether this process has the definition a saga was started with.
+
+    Args:
+        name: of the saga.
+        version: of the saga.
+        definition: fingerprint of the steps it was started with; nothing where that is not known.
+
+    Raises:
+        UnknownSaga: it has none of this name and version.
+    """
+    return definition in ("", registry.get(name, version).fingerprint())
+
+
+def _misfit(saga: WaitingSaga) -> Iterator[Reason]:
+    try:
+        if not fits(saga.name, saga.version, saga.definition):
+            yield Reason(text=CHANGED)
+    except UnknownSaga:
+        yield Reason(text=UNKNOWN)
+
+
+def _paused(
+    saga: WaitingSaga, plan: Plan | None, state: State | None, pauses: Iterable[PauseLine]
+) -> Iterator[Reason]:  # fmt: skip
+    if saga.paused:
+        yield Reason(text=PAUSED)
+    queues = _queues(plan, state)
+    for each in pauses:
+        values = {"name": each.name, "actor": each.actor or "?", "reason": each.reason}
+        if each.kind == Scope.QUEUE and each.name in queues:
+            yield Reason(text=QUEUE_PAUSED, values=values)
+        elif each.kind == Scope.DEFINITION and each.name == saga.name and each.version in (0, saga.version):
+            name = f"{each.name}:{each.version}" if each.version else each.name
+            yield Reason(text=DEFINITION_PAUSED, values=values | {"name": name})
+
+
+def _queues(plan: Plan | None, state: State | None) -> set[str]:
+    """The queues that its next work is in."""
+    if plan is None or state is None:
+        return set()
+    planned = [(plan.by_name[each.step], each.direction) for each in work(plan, state)]
+    return {
+        step.queue if direction is Direction.DO or step.undo is None else step.undo.queue for step, direction in planned
+    }
+
+
+def _waits(plan: Plan | None, state: State) -> Iterator[Reason]:
+    if machine.parked(state):  # a person is waited for; `error` says why
+        return
+    for name, step in state.steps.items():
+        if step.status is not StepStatus.WAITING:
+            continue
+        planned = plan.by_name.get(name) if plan else None
+        until = None if step.until is None else datetime.fromtimestamp(step.until, UTC)
+        if planned is not None and planned.wait is not None and not planned.wait.signal:
+            yield Reason(text=SLEEPS, values={"step": name}, until=until)
+        else:
+            yield Reason(text=SIGNAL if until is None else SIGNAL_UNTIL, values={"step": name}, until=until)

@@ -1,0 +1,172 @@
+"""`ContinueAs`: a saga that goes on for long does so in runs, each with a short log of its own."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import transaction
+
+from sagas import DefinitionError, KeyConflict, Saga, external_step, step
+from sagas.outcome import ContinueAs
+from sagas.rebuild import rebuild
+from sagas.states import Status
+from sagas_django.models import LogEntry, SagaRow
+from sagas_django.store import DjangoStore
+from tests.shop.going_on import Poll, Subscription
+from tests.shop.sagas import THRICE, Ordered
+from tests.shop.waiting import Review
+from tests.shop.world import World
+from tests.shop.world import world as world_of_all
+from tests.support.stories import begin, bring_forward, drain, expire_leases, outbox
+from tests.support.workers import begin_due, one_worker, run_batch, run_together
+
+pytestmark = pytest.mark.usefixtures("shop")
+
+
+def test_each_run_completes_and_the_next_begins_with_the_new_input(world: World) -> None:
+    """One key, one run after another; each log says which saga it goes on in."""
+    first = begin(Poll)
+    drain()
+    runs = list(SagaRow.objects.filter(name="test.poll").order_by("run"))
+    assert [(row.run, row.status, row.key) for row in runs] == [(n, "completed", "a") for n in (1, 2, 3, 4)]
+    assert [call.argument for call in world.calls] == [0, 1, 2, 3]
+    assert Poll.get(key="a").run == 4
+    ends = LogEntry.objects.filter(kind="completed").order_by("saga_id")
+    assert [end.data.get("continued") for end in ends] == [*(str(row.pk) for row in runs[1:]), None]
+    assert first.id == runs[0].pk
+    assert not outbox(first)
+
+
+def test_a_step_that_is_recorded_twice_starts_one_run(world: World) -> None:
+    """The next run exists exactly when the step's answer does."""
+    begin(Poll)
+    run_together()  # look
+    run_together()  # again, and the start of the second run
+    assert SagaRow.objects.filter(name="test.poll").count() == 2
+    assert LogEntry.objects.filter(kind="started").count() == 2
+
+
+def test_signals_nobody_waited_for_go_over_to_the_next_run(world: World) -> None:
+    """Three renewals sent at once are taken by three runs, in order, although only the first existed then."""
+    begin(Subscription)
+    with transaction.atomic():
+        for note in ("jan", "feb", "mar"):
+            Subscription.renewal.send(Review(True, note), key="a")
+    drain()
+    assert [call.argument for call in world.calls] == ["jan", "feb", "mar"]
+    run = Subscription.get(key="a")
+    assert (run.run, run.status) == (4, Status.RUNNING)
+    (row,) = outbox(run)
+    assert (row.step, row.holder) == ("renewal", None)
+
+
+def test_only_the_last_step_may_go_on() -> None:
+    """Anything else would leave steps that nobody runs; the class says so when it is created."""
+    with pytest.raises(DefinitionError, match="only the last step may return ContinueAs"):
+
+        class Wrong(Saga[Ordered], name="test.wrong_continue", version=1):
+            @step(compensate=None)
+            def one(self) -> ContinueAs:
+                return ContinueAs(self.input)
+
+            @step(compensate=None)
+            def two(self) -> None: ...
+
+
+def test_a_signal_that_races_the_end_of_a_run_reaches_the_next(world: World) -> None:
+    """It was begun for a run that ended, in another process, before it could be recorded there."""
+    begin(Subscription)
+    with transaction.atomic():
+        Subscription.renewal.send(Review(True, "jan"), key="a")
+    run_together()  # the signal: it is taken at once
+    with transaction.atomic():
+        Subscription.renewal.send(Review(True, "feb"), key="a")
+    with one_worker() as worker:
+        begun = begin_due(worker)
+        (signal,) = [each for each in begun if each.kind == "signal"]
+        for _ in range(4):
+            run_batch(worker, [each for each in begun if each is not signal])
+            bring_forward()
+            begun = begin_due(worker)
+        assert Subscription.get(key="a").run == 2
+        run_batch(worker, [*begun, signal])
+    drain()
+    assert [call.argument for call in world.calls] == ["jan", "feb"]
+
+
+def test_the_same_start_again_finds_the_saga_that_goes_on(world: World) -> None:
+    """However far it has come: `start()` with the input it was first given is still the same start."""
+    first = begin(Poll)
+    drain()
+    again = begin(Poll)
+    assert (again.created, again.run) == (False, 4)
+    with pytest.raises(KeyConflict):
+        begin(Poll, input=Ordered(99))
+    with DjangoStore("default").connect() as connection:
+        connection.execute("delete from sagas_saga where run > 1")
+        assert all(not each.problem for each in rebuild(connection))
+    assert begin(Poll).run == 4
+    assert first.created
+
+
+def test_a_signal_that_was_carried_over_comes_before_one_that_is_still_on_its_way(world: World) -> None:
+    """Two were sent, the first was heard by the run that ended: the next run takes that one first."""
+    begin(Subscription)
+    _send("jan")
+    run_together()
+    with one_worker() as worker:
+        _send("feb")
+        run_batch(worker, begin_due(worker))  # it is heard, and not needed
+        bring_forward()
+        ending = begin_due(worker)
+        _send("mar")
+        run_batch(worker, ending)
+    assert Subscription.get(key="a").run == 2
+    drain()
+    assert [call.argument for call in world.calls] == ["jan", "feb", "mar"]
+
+
+def test_an_answer_that_came_too_late_to_be_recorded_does_not_end_the_line(world: World) -> None:
+    """The dedupe table cannot say that another run has to follow, so whoever takes over asks the body again."""
+    begin(Subscription)
+    _send("jan")
+    run_together()
+    run_together()
+    with one_worker() as frozen, one_worker() as heir:
+        begun = begin_due(frozen)
+        assert [each.attempt and each.attempt.step for each in begun] == ["again"]
+        expire_leases()
+        assert begin_due(heir)
+        run_batch(frozen, begun)
+    expire_leases()
+    drain()
+    run = Subscription.get(key="a")
+    assert (run.run, run.status) == (2, Status.RUNNING)
+    assert len({call.key for call in world.calls}) == 1
+
+
+class AskedPoll(Saga[Ordered], name="test.asked_poll", version=1):
+    """Its one step can be asked about."""
+
+    @external_step(retry=THRICE, compensate=None)
+    def again(self) -> str | ContinueAs:
+        world_of_all.act("again", self, self.input.number)
+        return "enough" if self.input.number else ContinueAs(Ordered(1))
+
+    @again.resolve
+    def found(self) -> str | ContinueAs:
+        return ContinueAs(Ordered(1))
+
+
+def test_resolve_may_say_that_another_run_has_to_follow(world: World) -> None:
+    """The answer was lost: what `resolve` says counts as if the body had returned it."""
+    world.plan("again", ConnectionError("no reply"))
+    begin(AskedPoll)
+    drain()
+    run = AskedPoll.get(key="a")
+    assert (run.run, run.status) == (2, Status.COMPLETED)
+    assert [call.argument for call in world.calls] == [0, 1]
+
+
+def _send(note: str) -> None:
+    with transaction.atomic():
+        Subscription.renewal.send(Review(True, note), key="a")

@@ -1,0 +1,18 @@
+"""All that is checked, and all that is taken away to see whether that would be noticed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.modelcheck import mutations_guard, sagas
+from tests.modelcheck.mutations import Mutation
+from tests.modelcheck.mutations_waits import OF_WAITS
+from tests.modelcheck.sagas_waits import waiting
+from tests.modelcheck.scenario import Scenario
+
+MUTATIONS: Final[tuple[Mutation, ...]] = (*mutations_guard.MUTATIONS, *OF_WAITS)
+
+
+def scenarios() -> tuple[Scenario, ...]:
+    """What is checked in every test run: in each world at most so many faults in one run."""
+    return (*sagas.scenarios(), *waiting())

@@ -1,0 +1,233 @@
+"""Every state that a definition can reach, whatever bodies, `resolve`, workers, callers and operators do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from sagas import fold, machine
+from sagas.events import (
+    Abort,
+    Answer,
+    Attempt,
+    Cancel,
+    Direction,
+    Event,
+    LateAnswer,
+    Pause,
+    Rebuild,
+    Redo,
+    Resume,
+    RetryNow,
+    Signal,
+    Succeeded,
+    Undecided,
+    Work,
+)
+from sagas.plan import OnTimeout, Plan
+from sagas.retry import Retry
+from sagas.states import State, Status, StepState, StepStatus, Track
+from sagas.takeover import Action, Ask, Choose, Memory, Misplaced, Run, Wait, assess
+from tests.support.machine_checks import check_decision, work_of
+from tests.support.machine_driver import (
+    ACCEPTS,
+    COMPENSATE,
+    ERROR,
+    Did,
+    answer,
+    chosen,
+    local,
+    pivot,
+    plan,
+    result,
+    sleep,
+    started,
+    step,
+    undo,
+    wait,
+    waiting,
+)
+
+TWICE = Retry(max_attempts=2)
+ONCE = Retry(max_attempts=1)
+FEW = {"retry": TWICE, "max_deliveries": 2}
+QUICK = {"retry": ONCE, "max_deliveries": 1}
+RESOLVED_UNDO = undo(has_resolve=True, accepts_unknown=True, retry=TWICE)
+
+PLANS = {
+    "asked": plan(step("a", has_resolve=True, undo=RESOLVED_UNDO, **FEW)),
+    "asked, undone by result": plan(step("a", has_resolve=True, undo=undo(retry=TWICE), key_ttl=10.0, **FEW)),
+    "asked, nothing to undo": plan(step("a", has_resolve=True, undo=None, on_unknown=COMPENSATE, **FEW)),
+    "compensated as unknown": plan(step("a", undo=ACCEPTS, on_unknown=COMPENSATE, **FEW), local("b", retry=ONCE)),
+    "nothing to undo": plan(step("a", undo=None, on_unknown=COMPENSATE, **FEW)),
+    "local": plan(local("a", **FEW), local("b", undo=None, **FEW)),
+    "undone, then compensated as unknown": plan(
+        step("a", undo=undo(retry=ONCE), **QUICK),
+        step("b", undo=ACCEPTS, on_unknown=COMPENSATE, **QUICK),
+    ),
+    "pivot": plan(
+        step("a", undo=ACCEPTS, **QUICK),
+        pivot("b", has_resolve=True, **FEW),
+        step("c", undo=None, has_resolve=True, **QUICK),
+    ),
+    "waits, then turns back": plan(
+        local("a", undo=undo(external=False, retry=ONCE), **QUICK), wait("b", OnTimeout.COMPENSATE)
+    ),
+    "waits last": plan(local("a", undo=None, **QUICK), wait("b")),
+    "waits, then a step that parks": plan(wait("a"), step("b", undo=None, **QUICK)),
+    "waits first": plan(wait("a", OnTimeout.COMPENSATE), sleep("b")),
+    "waits, then goes on without": plan(wait("a", OnTimeout.SKIP), local("b", undo=None, **QUICK)),
+    "waits after the pivot": plan(pivot("a", **QUICK), wait("b"), wait("c", OnTimeout.SKIP)),
+    "chooses": plan(step("a", has_when=True, undo=None, **FEW)),
+    "chooses, then compensated as unknown": plan(
+        step("a", has_when=True, undo=ACCEPTS, on_unknown=COMPENSATE, **QUICK),
+        local("b", **QUICK),
+    ),
+    "chooses the pivot": plan(local("a", **QUICK), pivot("b", has_when=True, **QUICK), local("c", undo=None, **QUICK)),
+}
+DEADLINE = 50.0  # some of these moments are before it, some after
+TIMED = {"nothing to undo", "waits first", "waits, then goes on without", "chooses", "chooses the pivot"}
+PAUSABLE = {"waits first", "waits last", "waits, then a step that parks"}
+
+
+NEVER_REOPENED = machine.TERMINAL - machine.UNDONE
+
+
+class Node(NamedTuple):
+    """A state, and how many deliveries of its work were lost."""
+
+    state: State
+    lost: int
+
+
+def same(node: Node) -> object:
+    """What tells nodes apart: neither numbers that only grow nor how finished work went."""
+    state = node.state
+    if state.status in NEVER_REOPENED:
+        return state.status
+    steps = tuple(
+        (name, each.status, each.unsettled, each.again, each.do.unknown, each.chosen, each.until, len(each.signals),
+         *map(same_track, tracks_that_matter(each)))
+        for name, each in sorted(state.steps.items(), key=lambda item: item[1].ended)
+    )  # fmt: skip
+    return state.status, state.parked_from, state.cancel_requested, state.paused, steps, node.lost
+
+
+def tracks_that_matter(each: StepState) -> tuple[Track, ...]:
+    if each.status is StepStatus.UNDONE:
+        return (each.settle,)
+    unfinished = each.status in (StepStatus.PENDING, StepStatus.WAITING)
+    return (each.do,) if unfinished else (each.undo, each.settle)
+
+
+def same_track(track: Track) -> Track:
+    return replace(track, attempts=track.attempts - track.budget, budget=0, failures=0)
+
+
+def explore(
+    plan: Plan, *, deadline: float | None = None, pausing: bool = False
+) -> Iterator[tuple[State, Event, State]]:
+    """Every step there is from every state that can be reached: state, event, state."""
+    start = Node(started(plan, deadline).state, 0)
+    seen, left = {same(start)}, [start]
+    while left:
+        node = left.pop()
+        for before, event in moves(plan, node, pausing):
+            if event is None:
+                after = Node(before, node.lost + 1)
+            else:
+                decision = machine.decide(plan, before, event)
+                check_decision(plan, before, event, decision)
+                if not isinstance(event, Answer) or work_of(event) in machine.frontier(plan, before):
+                    yield before, event, decision.state
+                leaves_row = not isinstance(event, Answer) and machine.frontier(plan, before)
+                after = Node(decision.state, node.lost if leaves_row else 0)
+            if same(after) not in seen and (pausing or not after.state.paused):
+                seen.add(same(after))
+                left.append(after)
+
+
+def moves(plan: Plan, node: Node, pausing: bool) -> Iterator[tuple[State, Event | None]]:
+    """Whatever can happen next, in this state or in what a request made of it meanwhile; None: the worker dies."""
+    requests: list[Event] = [Cancel(), RetryNow(), Abort(), Rebuild(), Pause(), Resume()]
+    requests += map(LateAnswer, late_answers(plan, node.state))
+    requests += [Signal("unheard of", result("a")), *signals(plan, node.state), *map(Redo, plan.by_name)]
+    for request in requests:
+        yield node.state, request
+    meanwhile: list[Event] = [Cancel(), *signals(plan, node.state), *([Pause()] if pausing else [])]
+    states = [machine.decide(plan, node.state, request).state for request in meanwhile]
+    for work in machine.frontier(plan, node.state):
+        for event in answers(plan, node, work):
+            yield node.state, event
+            if event is not None:
+                yield from ((state, event) for state in states if replace(state, seq=node.state.seq) != node.state)
+
+
+def signals(plan: Plan, state: State) -> list[Signal]:
+    """One for each wait that has none; what more of them do is in the examples."""
+    waits = [each.name for each in plan.steps if each.wait and each.wait.signal]
+    return [Signal(name, result(name)) for name in waits if not machine.step_of(state, name).signals]
+
+
+def late_answers(plan: Plan, state: State) -> list[str]:
+    """The steps whose compensation has begun, and an attempt of which may still bring an answer."""
+    if state.status is Status.RUNNING or state.parked_from is Status.RUNNING or state.status in NEVER_REOPENED:
+        return []
+    closed = {work.step for work in machine.frontier(plan, state)}
+    return [
+        name
+        for name, each in sorted(state.steps.items())
+        if plan.by_name[name].external and each.do.attempts and (each.status is StepStatus.UNDONE or name in closed)
+    ]
+
+
+def answers(plan: Plan, node: Node, work: Work) -> Iterator[Answer | None]:
+    """Whatever can come of the next delivery."""
+    track = fold.track_of(machine.step_of(node.state, work.step), work.direction)
+    settling = work.direction is Direction.SETTLE
+    doubt = track.unknown or node.lost > 0 or settling
+    memories = (Memory(), Memory(closed=True, response=result("late")))[: 2 if doubt else 1]
+    if settling and not machine.undo_of(plan.by_name[work.step]).accepts_unknown:
+        memories = memories[0 if plan.by_name[work.step].has_resolve else 1 :]
+    timed = plan.by_name[work.step].key_ttl or plan.by_name[work.step].wait or node.state.deadline
+    for memory, now in product(memories, (1.0, 99.0) if timed else (1.0,)):
+        a = Attempt(step=work.step, direction=work.direction, deliveries=node.lost + 1, first_begun_at=1.0, now=now)
+        for event in outcomes(plan, node.state, a, assess(plan, node.state, a, memory=memory)):
+            yield event
+            if event is not None and node.state.deadline is not None and now < node.state.deadline:
+                yield replace(event, attempt=replace(a, now=99.0))  # it took its time
+
+
+def outcomes(plan: Plan, state: State, a: Attempt, action: Action) -> Iterator[Answer | None]:
+    """What can come of what a worker is to do."""
+    if isinstance(action, Misplaced):
+        assert machine.step_of(state, a.step).status is StepStatus.WAITING, "woken early"
+        assert machine.place(plan, state, a.now).state == state
+    elif isinstance(action, Choose):
+        yield from (chosen(a, did) for did in (Did.OK, Did.SKIP, Did.FAIL, Did.DIE))
+    elif isinstance(action, Wait):
+        wait = plan.by_name[a.step].wait
+        yield from (waiting(a, until) for until in (10.0, Did.FAIL, Did.DIE))
+        if wait is not None and wait.signal:
+            yield waiting(a, None)
+    elif isinstance(action, Ask):
+        yield None
+        yield Undecided(a, ERROR)
+        yield from outcomes(plan, state, a, assess(plan, state, a, not_done=True))
+        if a.direction is Direction.SETTLE:
+            found = assess(plan, state, a, memory=Memory(response=result("late")))
+            yield from outcomes(plan, state, a, found)
+        else:
+            yield Succeeded(a, result("found"))
+        if a.direction is not Direction.UNDO:
+            yield answer(a, Did.UNSTORABLE)
+    elif isinstance(action, Run):
+        ends = {Did.OK, Did.FAIL, Did.GIVE_UP, Did.REFUSE, Did.DIE}
+        if a.direction is Direction.DO and plan.by_name[a.step].external:
+            ends.add(Did.UNSTORABLE)
+        yield from (answer(a, did) for did in sorted(ends, key=lambda did: did.name))
+    else:
+        yield action
