@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import sys
 import threading
 import time
@@ -34,6 +35,7 @@ from sagas.guard import Apart
 from sagas.heart import Heart, Job
 from sagas.perform import Found
 from sagas.points import Point, reached
+from sagas.reception import definition_of
 from sagas.recorder import Recorder, labels
 from sagas.registry import registry
 from sagas.store.rows import Delivery
@@ -60,6 +62,14 @@ def awaited_work(definition: SagaClass) -> frozenset[Work]:
                 work += [Work(step.name, Direction.UNDO), Work(step.name, Direction.SETTLE)]
         found = _awaited[definition] = frozenset(work)
     return found
+
+
+def is_suspect(delivery: Delivery) -> bool:
+    """Whether a body may be what ends its worker: it was there twice, or has only one more chance."""
+    attempt = delivery.attempt
+    if attempt is None or not attempt.lost:
+        return False
+    return attempt.lost >= min(2, definition_of(delivery).plan.by_name[attempt.step].max_deliveries - 1)
 
 
 def awaited_names() -> list[str]:
@@ -134,19 +144,23 @@ class Concurrent:
         self._queue: Job | None = None  # rows that wait for a slot
         self._running: _Running | None = None
         self._stopping = False
+        self._quarantine = False  # a body that may end the process runs, or is next
 
     # --- for workers ---
 
     @property
     def room(self) -> int:
         """How many more rows could begin now."""
-        waiting = len(self._queue.waiting) if self._queue is not None else 0
-        return max(0, self._limit - len(self._jobs) - waiting)
+        return 0 if self._quarantine else max(0, self._limit - len(self._jobs) - self._waiting)
+
+    @property
+    def _waiting(self) -> int:
+        return len(self._queue.waiting) if self._queue is not None else 0
 
     @property
     def idle(self) -> bool:
         """Whether nothing runs, waits or is being recorded."""
-        return self.room == self._limit
+        return not self._jobs and not self._waiting
 
     def take(self, job: Job, delivery: Delivery) -> None:
         """Take a row over from the job of a worker's thread. It begins at once, or as soon as a slot is free."""
@@ -202,6 +216,8 @@ class Concurrent:
             with self._changed:
                 if len(self._jobs) >= self._limit or self._queue is None or self._running is None:
                     return
+                if self._waits_to_be_alone(self._queue):
+                    return
                 delivery = self._heart.take(self._queue)
                 if delivery is None:
                     return
@@ -210,6 +226,18 @@ class Concurrent:
                 self._jobs.add(job)
                 running = self._running
             running.loop.call_soon_threadsafe(self._begin, job, delivery, context=Context())
+
+    def _waits_to_be_alone(self, queue: Job) -> bool:
+        """Whether a body that may end the process runs, or is next and others still run. It would take them with it,
+        again and again, until they counted as what ends the process, too."""
+        head = next(iter(list(queue.waiting)), None)
+        suspect = head is not None and is_suspect(head)
+        if self._is_hopeless():  # nothing runs that could be waited for
+            self._quarantine = suspect  # it is about to begin
+            return False
+        if suspect and not self._quarantine:
+            self._quarantine, queue.since = True, math.inf  # not given back: its turn comes when the others have ended
+        return self._quarantine
 
     def _begin(self, job: Job, delivery: Delivery) -> None:
         """In the loop: every body has a context of its own."""
@@ -295,6 +323,7 @@ class Concurrent:
         self._heart.close_job(job)
         with self._changed:
             self._jobs.discard(job)
+            self._quarantine = self._quarantine and bool(self._jobs or self._waiting)
             self._changed.notify_all()
         self._fill()
         self._stir()
@@ -306,6 +335,8 @@ class Concurrent:
         running, now = self._running, time.monotonic()
         if running is None or self._stopping:
             return
+        if self._quarantine:
+            self._fill()  # a body may have outlived its time meanwhile
         if running.answered:
             running.asked_at, running.answered, running.reported = now, False, False
             running.loop.call_soon_threadsafe(self._answer)

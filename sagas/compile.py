@@ -37,7 +37,8 @@ def compile_step(each: AnyStep, scope: Mapping[str, Any]) -> tuple[StepPlan, Any
     if isinstance(each, Wait):
         check_type(each.of, where=f"signal {each.name!r}")
         return StepPlan(
-            name=each.name, external=False, queue=each.options.queue, retry=each.options.retry, wait=each.options.wait
+            name=each.name, external=False, queue=each.options.queue, retry=each.options.retry, wait=each.options.wait,
+            after=_names(each),
         ), each.of  # fmt: skip
     hints = resolved_hints(each.body, scope)
     if "return" not in hints:
@@ -63,6 +64,7 @@ def compile_step(each: AnyStep, scope: Mapping[str, Any]) -> tuple[StepPlan, Any
         settle_after=options.settle_after,
         max_deliveries=options.max_deliveries,
         has_when=options.when is not None,
+        after=_names(each),
     )
     if options.on_unknown is OnUnknown.COMPENSATE and not (plan.undo and plan.undo.accepts_unknown):
         raise DefinitionError(
@@ -70,6 +72,10 @@ def compile_step(each: AnyStep, scope: Mapping[str, Any]) -> tuple[StepPlan, Any
             f"result parameter `... | Unknown` and handle `is UNKNOWN`, or use on_unknown=PARK"
         )
     return plan, result_type
+
+
+def _names(each: AnyStep) -> tuple[str, ...] | None:
+    return None if each.options.after is None else tuple(needed.name for needed in each.options.after)
 
 
 def _without_continue_as(annotated: Any) -> tuple[Any, bool]:
@@ -142,6 +148,13 @@ def _argument(cls: type, root: type) -> Any:
     return None
 
 
+def _beyond(plan: StepPlan) -> dict[str, Any]:
+    """What only some steps have; left out elsewhere, so that what is added to the language changes no old definition."""
+    wait = plan.wait and [plan.wait.signal, plan.wait.on_timeout]
+    every = {"when": plan.has_when or None, "after": plan.after, "wait": wait}
+    return {name: value for name, value in every.items() if value is not None}
+
+
 def steps_fingerprint(steps: Iterable[AnyStep]) -> str:
     """A hash (16 hex digits) of what must not change without a new version."""
     declared = [
@@ -152,8 +165,7 @@ def steps_fingerprint(steps: Iterable[AnyStep]) -> str:
             "resolve": each.plan.has_resolve,
             "on_unknown": str(each.plan.on_unknown),
             "result": type_label(each.result_type),
-            "when": each.plan.has_when,
-            "wait": each.plan.wait and [each.plan.wait.signal, each.plan.wait.on_timeout],
+            **_beyond(each.plan),
             "undo": each.plan.undo
             and [each.plan.undo.external, each.plan.undo.has_resolve, each.plan.undo.accepts_unknown],
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, overload
 
 from sagas.errors import DefinitionError
@@ -24,6 +24,7 @@ def step(
     pivot: bool = False,
     compensate: Unsaid | None = UNSAID,
     when: Callable[[Any], bool | Skip] | None = None,
+    after: Sequence[Step[Any, Any]] | None = None,
     max_deliveries: int = 5,
 ) -> Callable[[Callable[[S], R]], Step[S, R]]: ...
 def step(body: Any = None, /, **options: Any) -> Any:
@@ -37,6 +38,8 @@ def step(body: Any = None, /, **options: Any) -> Any:
         pivot: whether it decides the saga: what comes before can be undone, what follows must succeed.
         compensate: None says that there is nothing to undo.
         when: a function of the saga, looked at once before the step begins; where it is false the step is skipped.
+        after: the steps that have to have ended before it may begin, such as `[charge, reserve]`; steps that do not
+            need each other run side by side. None: the one declared before it. `[]`: none.
         max_deliveries: begins without an answer (killed workers) before it parks.
 
     Raises:
@@ -74,6 +77,7 @@ def external_step(
     pivot: bool = False,
     compensate: Unsaid | None = UNSAID,
     when: Callable[[Any], bool | Skip] | None = None,
+    after: Sequence[Step[Any, Any]] | None = None,
     on_unknown: OnUnknown = OnUnknown.PARK,
     settle_after: Duration = 60.0,
     max_deliveries: int = 5,
@@ -90,6 +94,8 @@ def external_step(body: Any = None, /, **options: Any) -> Any:
         pivot: whether it decides the saga: what comes before can be undone, what follows must succeed.
         compensate: None says that there is nothing to undo.
         when: a function of the saga, looked at once before the step begins; where it is false the step is skipped.
+        after: the steps that have to have ended before it may begin, such as `[charge, reserve]`; steps that do not
+            need each other run side by side. None: the one declared before it. `[]`: none.
         on_unknown: what to do before the pivot when nobody can tell what happened: PARK for a person, or COMPENSATE.
         settle_after: seconds between an undo as unknown and the last look for a late effect.
         max_deliveries: begins without an answer (killed workers) before it parks.

@@ -54,6 +54,7 @@ class SagaRun:
     finished_at: datetime | None = None
     deadline: datetime | None = None  # when it turns back, if it still can
     paused: bool = False
+    failing: bool = False  # a step has failed, and others that run beside it come to their end
     deadline_epoch: float | None = None  # seconds
 
     @property
@@ -68,7 +69,7 @@ class SagaRun:
             raise errors.NotPossible(f"saga {self.name} {self.id}: start() does not read its steps; use get()")
         state = State(
             self.status, self.seq, dict(self.steps or {}), self.cancel_requested, self.parked_from, self.error,
-            self.deadline_epoch, self.paused,
+            self.deadline_epoch, self.paused, self.failing,
         )  # fmt: skip
         return allowed_actions(registry.get(self.name, self.version).plan, state)
 
@@ -189,6 +190,7 @@ class _Found(msgspec.Struct):
     finished_at: datetime | None
     deadline: datetime | None
     paused: bool
+    failing: bool
     deadline_epoch: float | None
 
 

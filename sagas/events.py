@@ -58,6 +58,7 @@ class Kind(StrEnum):
     REDONE = "redone"
     PAUSED = "paused"
     RESUMED = "resumed"
+    TURNING = "turning"
     COMPENSATING = "compensating"
     SETTLING = "settling"
     PARKED = "parked"
@@ -98,6 +99,7 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     actor: str = ""
     retry_in: float | None = None  # seconds until the next attempt
     until: float | None = None  # epoch seconds, database clock: when a wait ends; None: only by a signal
+    open: tuple[str, ...] = ()  # the steps under way beside the one that turns the saga back, or parks
     ref: int | None = None  # seq of the entry that holds the step's result, where that is not this one
     deadline: float | None = None  # entry 0: epoch seconds, database clock
     continued: UUID | None = None  # the saga that goes on from here
@@ -331,6 +333,8 @@ class Decision(msgspec.Struct, frozen=True):
     state: State
     entries: tuple[Entry, ...] = ()
     rows: tuple[Row, ...] = ()  # the saga's work from now on; replaces the row that was acted on
+    surplus: tuple[Work, ...] = ()  # work whose row is of no use any more, unless somebody holds it
+    spare: bool = False  # the row is dropped if another one stands for the same work
     wake: bool = False  # make the saga's rows that nobody holds due now
     marks: tuple[Mark, ...] = ()
     next: Continuation | None = None  # a saga to start

@@ -54,6 +54,24 @@ def _with_step(state: State, entry: Entry, **changes: Any) -> State:
     return replace(state, steps={**state.steps, entry.step: step})
 
 
+def _ended(state: State, entry: Entry, **changes: Any) -> State:
+    """The step has come to its end going forward."""
+    return _with_step(state, entry, open=False, **changes)
+
+
+def _opened(state: State, names: tuple[str, ...]) -> State:
+    """These steps are under way, and the frontier does not say so."""
+    steps = {name: replace(state.steps.get(name, UNTOUCHED), open=True) for name in names}
+    return replace(state, steps=state.steps | steps) if names else state
+
+
+def _frontier_only(state: State) -> State:
+    """From here on the frontier alone says what is under way."""
+    if not any(step.open for step in state.steps.values()):
+        return state
+    return replace(state, steps={name: replace(step, open=False) for name, step in state.steps.items()})
+
+
 def _counted(state: State, entry: Entry, **changes: Any) -> Track:
     """The track of the entry's work with the begun bodies of this entry added."""
     data, step = entry.data, state.steps.get(entry.step or "", UNTOUCHED)
@@ -80,14 +98,14 @@ def _started(state: State, entry: Entry) -> State:
 def _step_done(state: State, entry: Entry) -> State:
     track = replace(_counted(state, entry), unknown=False, failures=0, asked=0)
     result, waiting = entry.data.ref, state.steps.get(entry.step or "", UNTOUCHED).signals
-    return _with_step(
+    return _ended(
         state, entry, status=StepStatus.DONE, result=entry.seq if result is None else result, ended=entry.seq,
         do=track, until=None, signals=tuple(seq for seq in waiting if seq != result),
     )  # fmt: skip
 
 
 def _step_skipped(state: State, entry: Entry) -> State:
-    return _with_step(state, entry, status=StepStatus.SKIPPED, ended=entry.seq, until=None)
+    return _ended(state, entry, status=StepStatus.SKIPPED, ended=entry.seq, until=None)
 
 
 def _step_chosen(state: State, entry: Entry) -> State:
@@ -107,13 +125,13 @@ def _signalled(state: State, entry: Entry) -> State:
 
 def _step_not_done(state: State, entry: Entry) -> State:
     track = _counted(state, entry)
-    return _with_step(
+    return _ended(
         state, entry, status=StepStatus.NOT_DONE, ended=entry.seq, unsettled=track.unknown, do=track
     )  # fmt: skip
 
 
 def _step_unknown(state: State, entry: Entry) -> State:
-    return _with_step(
+    return _ended(
         state, entry, status=StepStatus.UNKNOWN, ended=entry.seq, unsettled=True, do=_counted(state, entry)
     )  # fmt: skip
 
@@ -163,8 +181,10 @@ def _cancel_requested(state: State, entry: Entry) -> State:
 
 
 def _parked(state: State, entry: Entry) -> State:
-    state = _with_step(state, entry, **{_track_field(entry.data): _counted(state, entry)})
-    return replace(state, status=Status.PARKED, parked_from=state.status, error=entry.data.reason)
+    work = {_track_field(entry.data): _counted(state, entry)}
+    state = _opened(_with_step(state, entry, open=False, parked=True, **work), entry.data.open)
+    parked_from = state.parked_from or state.status
+    return replace(state, status=Status.PARKED, parked_from=parked_from, error=entry.data.reason)
 
 
 def _retried(state: State, entry: Entry) -> State:
@@ -173,12 +193,14 @@ def _retried(state: State, entry: Entry) -> State:
         return state
     name = _track_field(entry.data)
     track = track_of(state.steps.get(entry.step or "", UNTOUCHED), Direction(name))
-    assert state.parked_from is not None
-    resumed = replace(state, status=state.parked_from, parked_from=None, error="")
-    changes: dict[str, Any] = {name: replace(_new_budget(track), closed=entry.data.closed)}
+    resumed = replace(state, status=state.parked_from or state.status, parked_from=None, error="")
+    going_forward = name == Direction.DO.value
+    changes: dict[str, Any] = {"parked": False, "open": state.failing and going_forward}
+    changes |= {name: replace(_new_budget(track), closed=entry.data.closed)}
     if resumed.steps.get(entry.step or "", UNTOUCHED).status is StepStatus.WAITING:
         changes |= {"status": StepStatus.PENDING, "until": None}  # it waits anew
-    return _with_step(resumed, entry, **changes)
+    resumed = _with_step(resumed, entry, **changes)
+    return resumed if resumed.failing else _frontier_only(resumed)
 
 
 def _redone(state: State, entry: Entry) -> State:
@@ -186,26 +208,35 @@ def _redone(state: State, entry: Entry) -> State:
     if entry.data.ignored:
         return state
     step = state.steps.get(entry.step or "", UNTOUCHED)
-    fresh = replace(UNTOUCHED, generation=step.generation + 1, signals=step.signals)
+    fresh = replace(UNTOUCHED, generation=step.generation + 1, signals=step.signals, open=step.open)
     assert entry.step is not None
     steps = {name: each for name, each in state.steps.items() if name != entry.step} | {entry.step: fresh}
-    return replace(state, status=Status.RUNNING, parked_from=None, error="", steps=steps)
+    return _frontier_only(replace(state, status=Status.RUNNING, parked_from=None, error="", steps=steps))
 
 
 def _paused(state: State, entry: Entry) -> State:
     return replace(state, paused=entry.kind is Kind.PAUSED)
 
 
+def _turning(state: State, entry: Entry) -> State:
+    return replace(_opened(state, entry.data.open), failing=True, error=entry.data.reason)
+
+
 def _turned(state: State, entry: Entry) -> State:
-    return replace(state, status=Status.COMPENSATING, error=entry.data.reason)
+    return _frontier_only(replace(state, status=Status.COMPENSATING, failing=False, error=entry.data.reason))
 
 
 def _aborted(state: State, entry: Entry) -> State:
-    return replace(state, status=Status.ABORTED, parked_from=None, error=entry.data.reason)
+    return replace(state, status=Status.ABORTED, paused=False, parked_from=None, error=entry.data.reason)
 
 
 def _becomes(status: Status) -> Callable[[State, Entry], State]:
     return lambda state, entry: replace(state, status=status)
+
+
+def _ends(status: Status) -> Callable[[State, Entry], State]:
+    """What has ended is not paused: nothing would ever resume it."""
+    return lambda state, entry: replace(state, status=status, paused=False)
 
 
 EVOLVE: Final[dict[Kind, Callable[[State, Entry], State]]] = {
@@ -232,11 +263,12 @@ EVOLVE: Final[dict[Kind, Callable[[State, Entry], State]]] = {
     Kind.REDONE: _redone,
     Kind.PAUSED: _paused,
     Kind.RESUMED: _paused,
+    Kind.TURNING: _turning,
     Kind.COMPENSATING: _turned,
     Kind.SETTLING: _becomes(Status.SETTLING),
     Kind.PARKED: _parked,
-    Kind.COMPLETED: _becomes(Status.COMPLETED),
-    Kind.COMPENSATED: _becomes(Status.COMPENSATED),
-    Kind.CANCELLED: _becomes(Status.CANCELLED),
+    Kind.COMPLETED: _ends(Status.COMPLETED),
+    Kind.COMPENSATED: _ends(Status.COMPENSATED),
+    Kind.CANCELLED: _ends(Status.CANCELLED),
     Kind.ABORTED: _aborted,
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
@@ -55,6 +55,7 @@ class StepOptions:
     retry_said: bool = True  # False: it is the default one
     when: Callable[[Any], Any] | None = None
     wait: WaitPlan | None = None
+    after: tuple[Any, ...] | None = None  # declared steps; None: the one declared before
 
 
 def check_options(
@@ -72,6 +73,7 @@ def check_options(
     settle_after: Duration = 60.0,
     when: Callable[[Any], Any] | None = None,
     wait: WaitPlan | None = None,
+    after: Sequence[Any] | None = None,
 ) -> StepOptions:
     """Options of a step from the arguments of its decorator.
 
@@ -105,6 +107,7 @@ def check_options(
         retry_said=retry is not None,
         when=None if when is None else check_plain(when, f"step {name!r}: when="),
         wait=wait,
+        after=_check_after(name, after),
     )
 
 
@@ -136,6 +139,17 @@ def check_queue(name: str, value: object) -> str:
     if not isinstance(value, str) or not QUEUE_NAME.fullmatch(value):
         raise DefinitionError(f"step {name!r}: queue={value!r} must be 1 to 100 visible ASCII characters, no spaces")
     return value
+
+
+def _check_after(name: str, after: object) -> tuple[Any, ...] | None:
+    if after is None:
+        return None
+    if not isinstance(after, (list, tuple)) or any(not hasattr(each, "label") for each in after):
+        raise DefinitionError(
+            f"step {name!r}: after={after!r} must be a list of steps declared above it, such as after=[charge], "
+            f"or [] if it needs none"
+        )
+    return tuple(after)
 
 
 def check_plain(function: Any, what: str) -> Callable[[Any], Any]:

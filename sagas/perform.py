@@ -207,6 +207,8 @@ def _now(delivery: Delivery) -> float:
 
 def _as_of_now(delivery: Delivery, found: AnswerEvent | None) -> AnswerEvent | None:
     """What came of a body, at the time at which it did: the saga's deadline may have passed meanwhile."""
+    if delivery.state.deadline is None:
+        return found
     return None if found is None else replace(found, attempt=replace(found.attempt, now=_now(delivery)))
 
 
@@ -331,7 +333,7 @@ def _continue(body: Body, outcome: ContinueAs, source: Source = Source.BODY) -> 
     return Succeeded(body.attempt_event, NULL, source, next=following)
 
 
-def _store(body: Body, outcome: Any) -> Raw | Unstorable:
+def _store(body: Body, outcome: Any, of: str = "") -> Raw | Unstorable:
     step = body.declared()
     try:
         if inspect.isawaitable(outcome) or inspect.isgenerator(outcome):
@@ -340,8 +342,10 @@ def _store(body: Body, outcome: Any) -> Raw | Unstorable:
             raise errors.Unstorable(f"result of step {step.name!r}: a {type(outcome).__name__} that nobody ran")
         raw = body.delivery.reader.payloads.store(
             outcome, step.result_type, limit=body.limit, what=f"result of step {step.name!r}", error=errors.Unstorable,
-            of=body.delivery.label,
+            of=of,
         )  # fmt: skip
     except errors.CodecError as problem:
+        if not of:  # once more, so that the message says which saga it is about
+            return _store(body, outcome, of=body.delivery.label)
         return Unstorable(body.attempt_event, body.error_text(problem))
     return Raw(raw)

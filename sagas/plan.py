@@ -64,6 +64,7 @@ class StepPlan:
     undo: UndoPlan | None = None  # None: nothing to undo
     settle_after: float = 60.0  # seconds between an undo as unknown and the last look
     max_deliveries: int = 5  # begins without an answer before the step parks
+    after: tuple[str, ...] | None = None  # steps that have to have ended; None: the one declared before it
     wait: WaitPlan | None = None  # None: it has a body
     has_when: bool = False  # it is skipped where its condition is false
 
@@ -76,9 +77,15 @@ class Plan:
     version: int
     steps: tuple[StepPlan, ...]
     by_name: dict[str, StepPlan] = field(init=False, repr=False, compare=False)
+    needs: dict[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)  # step -> what has to have ended
+    linear: bool = field(init=False, repr=False, compare=False)  # every step needs just the one before it
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_name", {step.name: step for step in self.steps})
+        before = {step.name: (self.steps[i - 1].name,) if i else () for i, step in enumerate(self.steps)}
+        needs = {step.name: before[step.name] if step.after is None else step.after for step in self.steps}
+        object.__setattr__(self, "needs", needs)
+        object.__setattr__(self, "linear", needs == before)
 
     @cached_property
     def pivot(self) -> int | None:
@@ -93,6 +100,26 @@ class Plan:
         """
         return self.steps.index(self.by_name[step])
 
+    @cached_property
+    def has_signals(self) -> bool:
+        """Whether any step waits for a signal."""
+        return any(step.wait is not None and step.wait.signal for step in self.steps)
+
+    @cached_property
+    def retriable(self) -> frozenset[str]:
+        """The steps that follow the pivot, directly or not."""
+        if self.pivot is None:
+            return frozenset()
+        return frozenset(self.following(self.steps[self.pivot].name))
+
+    def following(self, step: str) -> tuple[str, ...]:
+        """The steps that need this one, directly or not, in declared order."""
+        found = {step}
+        for each in self.steps:
+            if found & set(self.needs[each.name]):
+                found.add(each.name)
+        return tuple(each.name for each in self.steps if each.name in found and each.name != step)
+
     def may_turn_back(self, step: str) -> bool:
         """Whether a failure of this step can still be answered by compensation (up to and with the pivot)."""
-        return self.pivot is None or self.position(step) <= self.pivot
+        return step not in self.retriable

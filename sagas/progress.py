@@ -36,6 +36,8 @@ class SagaColumns(Protocol):
     def error(self) -> str: ...
     @property
     def paused(self) -> bool: ...
+    @property
+    def failing(self) -> bool: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,7 +69,7 @@ def state_of(saga: SagaColumns) -> State | None:
     try:
         return State(
             status=Status(saga.status), seq=saga.seq, steps=msgspec.convert(saga.steps, dict[str, StepState]),
-            cancel_requested=saga.cancel_requested, error=saga.error, paused=saga.paused,
+            cancel_requested=saga.cancel_requested, error=saga.error, paused=saga.paused, failing=saga.failing,
             parked_from=None if saga.parked_from is None else Status(saga.parked_from),
         )  # fmt: skip
     except (ValueError, msgspec.ValidationError):

@@ -136,6 +136,6 @@ def _saga(saga_id: UUID, head: Head, state: State) -> dict[str, Any]:
         "steps": msgspec.json.encode(state.steps).decode(), "cancel_requested": state.cancel_requested,
         "parked_from": state.parked_from and state.parked_from.value, "error": state.error,
         "subject_type": head.subject_type, "subject_id": head.subject_id,
-        "paused": state.paused, "deadline": state.deadline, "definition": head.definition,
+        "paused": state.paused, "failing": state.failing, "deadline": state.deadline, "definition": head.definition,
         "headers": msgspec.json.encode(head.headers).decode(), "finished": machine.finished(state),
     }  # fmt: skip

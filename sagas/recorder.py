@@ -207,9 +207,10 @@ class Recorder:
         """Decide about one event."""
         plan = self._find(delivery).plan
         if isinstance(event, Misplaced):
-            assert delivery.attempt is not None
-            now = delivery.attempt.now + time.monotonic() - delivery.begun_at
-            decision = machine.place(plan, delivery.state, now)
+            attempt = delivery.attempt
+            assert attempt is not None
+            now = attempt.now + time.monotonic() - delivery.begun_at
+            decision = machine.place(plan, delivery.state, now, Work(attempt.step, attempt.direction))
         else:
             decision = machine.decide(plan, delivery.state, event)
         goes_on = bool(

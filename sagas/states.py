@@ -58,6 +58,8 @@ class StepState(msgspec.Struct, frozen=True, omit_defaults=True):
     until: float | None = None  # epoch seconds at which its wait ends; None: never, or it does not wait
     signals: tuple[int, ...] = ()  # seqs of signals that arrived and were not taken yet, in order
     chosen: bool = False  # its condition was looked at, and was true
+    open: bool = False  # under way beside a step that failed or parked: it has a row of its own until it ends
+    parked: bool = False  # a person is to say what becomes of it
     generation: int = 0  # of its idempotency key; an operator's redo begins a new one
     do: Track = Track()
     undo: Track = Track()
@@ -75,3 +77,4 @@ class State(msgspec.Struct, frozen=True):
     error: str = ""  # why it parked or turned back
     deadline: float | None = None  # epoch seconds at which it turns back, if it still can
     paused: bool = False  # nothing of it begins until it is resumed
+    failing: bool = False  # one step has failed, and others that run beside it come to their end before it turns back

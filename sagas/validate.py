@@ -75,6 +75,7 @@ def check_structure(cls: type, steps: Mapping[str, AnyStep]) -> Iterator[str]:
     yield from check_names(cls, steps)
     for name, each in steps.items():
         yield from _name_of(name, each)
+    yield from _order(steps)
     pivots = [name for name, each in steps.items() if each.options.pivot]
     if len(pivots) > 1:
         yield f"it has {len(pivots)} pivots ({', '.join(pivots)}); one step decides, keep pivot=True there only"
@@ -82,6 +83,24 @@ def check_structure(cls: type, steps: Mapping[str, AnyStep]) -> Iterator[str]:
     for name, each in steps.items():
         before_pivot = before_pivot and not each.options.pivot
         yield from (_undoable(name, each) if before_pivot else _final(name, each, pivots[0]))
+
+
+def _order(steps: Mapping[str, AnyStep]) -> Iterator[str]:
+    """Problems of `after=`: it may name steps declared above only, so that there is no circle; and nothing may run
+    beside the pivot, because it could be undone only in part."""
+    needs: dict[str, set[str]] = {}  # directly or not
+    last: str | None = None
+    for name, each in steps.items():
+        given = [last] if each.options.after is None and last else [step.name for step in each.options.after or ()]
+        for needed in given:
+            if needed not in needs or (each.options.after is not None and steps[needed] not in each.options.after):
+                yield f"step {name!r}: after= names {needed!r}, which is not declared above it; move it up"
+        needs[name] = set(given).union(*(needs.get(needed, set()) for needed in given))
+        last = name
+    for pivot in (name for name, each in steps.items() if each.options.pivot):
+        for name in steps:
+            if name != pivot and name not in needs[pivot] and pivot not in needs[name]:
+                yield f"step {name!r} would run beside the pivot {pivot!r}; say after= so that it does not"
 
 
 def check_names(cls: type, steps: Mapping[str, AnyStep]) -> Iterator[str]:

@@ -6,27 +6,30 @@ A saga that waits costs one outbox row: no thread, no message, no timer of a pro
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
 from sagas.context import Missing
 from sagas.errors import DefinitionError
-from sagas.options import Duration, StepOptions, check_options, check_plain
+from sagas.options import Duration, check_options, check_plain
 from sagas.plan import OnTimeout, OnUnknown, WaitPlan
 from sagas.step import Step
 
 R = TypeVar("R")
 LONGEST = 3650 * 24 * 3600.0  # seconds; ten years
+After = Sequence[Step[Any, Any]] | None
 Until = Callable[[Any], timedelta | float | datetime]
 
 
 class Wait(Step[Any, R]):
     """A declared wait. Made by `wait_for`, `sleep` and `sleep_until`."""
 
-    def __init__(self, of: Any, plan: WaitPlan, *, timeout: float | None, until: Until | None) -> None:
-        super().__init__(_no_body, _options(plan))
+    def __init__(
+        self, of: Any, plan: WaitPlan, *, timeout: float | None, until: Until | None, after: After = None
+    ) -> None:
+        super().__init__(_no_body, check_options("wait", external=False, compensate=None, wait=plan, after=after))
         self.of = type(None) if of is None else of  # the type of the signal
         self.wait_timeout = timeout  # seconds; None: without end
         self.until = until  # for a time: says how long, or until when
@@ -133,7 +136,11 @@ class Wait(Step[Any, R]):
 
 
 def wait_for(
-    of: type[R], *, timeout: Duration | None = None, on_timeout: OnUnknown | OnTimeout = OnTimeout.PARK
+    of: type[R],
+    *,
+    timeout: Duration | None = None,
+    on_timeout: OnUnknown | OnTimeout = OnTimeout.PARK,
+    after: After = None,
 ) -> Wait[R]:
     """Declare that the saga waits for a signal here.
 
@@ -141,6 +148,7 @@ def wait_for(
         of: the type of the signal; it is stored like an input, and is the step's result.
         timeout: seconds (or timedelta) to wait at most; None: without end.
         on_timeout: PARK for a person, COMPENSATE to turn back, or SKIP to go on without.
+        after: the steps that have to have ended; None: the one declared before it.
 
     Raises:
         DefinitionError: an argument is not usable.
@@ -148,46 +156,48 @@ def wait_for(
     if not isinstance(on_timeout, (OnUnknown, OnTimeout)):
         raise DefinitionError(f"wait_for(on_timeout={on_timeout!r}): PARK, COMPENSATE or SKIP")
     seconds = None if timeout is None else _declared(timeout, "wait_for(timeout=...)")
-    return Wait(of, WaitPlan(signal=True, on_timeout=OnTimeout(on_timeout.value)), timeout=seconds, until=None)
+    return Wait(
+        of, WaitPlan(signal=True, on_timeout=OnTimeout(on_timeout.value)), timeout=seconds, until=None, after=after
+    )
 
 
-def sleep(duration: Duration | Callable[[Any], Duration]) -> Wait[None]:
+def sleep(duration: Duration | Callable[[Any], Duration], *, after: After = None) -> Wait[None]:
     """Declare that the saga goes on only after some time.
 
     Args:
         duration: seconds (or timedelta), or a function of the saga that says so (`lambda self: self.input.days`).
+        after: as for steps.
 
     Raises:
         DefinitionError: it is not usable.
     """
     if callable(duration):
-        return Wait(None, WaitPlan(signal=False), timeout=None, until=check_plain(duration, "sleep(...)"))
+        return Wait(None, WaitPlan(signal=False), timeout=None, until=check_plain(duration, "sleep(...)"), after=after)
     seconds = _declared(duration, "sleep(...)")
-    return Wait(None, WaitPlan(signal=False), timeout=seconds, until=lambda run: seconds)
+    return Wait(None, WaitPlan(signal=False), timeout=seconds, until=lambda run: seconds, after=after)
 
 
-def sleep_until(when: datetime | Callable[[Any], datetime]) -> Wait[None]:
+def sleep_until(when: datetime | Callable[[Any], datetime], *, after: After = None) -> Wait[None]:
     """Declare that the saga goes on only from a moment on.
 
     Args:
         when: an aware datetime, or a function of the saga that says when (`lambda self: self.input.ship_at`).
+        after: as for steps.
 
     Raises:
         DefinitionError: it is not usable.
     """
     if callable(when):
-        return Wait(None, WaitPlan(signal=False), timeout=None, until=check_plain(when, "sleep_until(...)"))
+        return Wait(
+            None, WaitPlan(signal=False), timeout=None, until=check_plain(when, "sleep_until(...)"), after=after
+        )
     if not isinstance(when, datetime) or when.tzinfo is None:
         raise DefinitionError(f"sleep_until({when!r}): an aware datetime, or a function of the saga that returns one")
-    return Wait(None, WaitPlan(signal=False), timeout=None, until=lambda run: when)
+    return Wait(None, WaitPlan(signal=False), timeout=None, until=lambda run: when, after=after)
 
 
 def _no_body(self: Any) -> Any:
     raise AssertionError("a wait has no body")
-
-
-def _options(plan: WaitPlan) -> StepOptions:
-    return check_options("wait", external=False, compensate=None, wait=plan)
 
 
 def _declared(value: object, what: str) -> float:

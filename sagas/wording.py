@@ -55,6 +55,7 @@ KIND: Words = {
     Kind.REBUILT: "rows made again",
     Kind.RETRIED: "retry requested",
     Kind.REDONE: "redo requested",
+    Kind.TURNING: "turns back when the others have ended",
     Kind.COMPENSATING: "turned back",
     Kind.SETTLING: "settling begins",
 }

@@ -35,6 +35,7 @@ class SagaRow:
     subject_id: Mapped[str | None]
     deadline: Mapped[datetime | None]
     paused: Mapped[bool]
+    failing: Mapped[bool]
     definition: Mapped[str]
     headers: Mapped[dict[str, str]]
     error: Mapped[str]

@@ -43,6 +43,10 @@ The rules, each kept because its absence loses money:
 13. A redo is the operator's word: it forgets what a parked step is known to have done, and says so in the log. What it
     does next it does under a new key. It may not lead over a step that can be undone and happened, nor over the pivot.
 
+14. Steps that do not need each other run side by side, each with a row of its own; a step begins when all that it needs
+    has ended. When one fails (or an end was asked for), those that have not begun are withdrawn, those under way come
+    to their end, and only then is anything undone. When one parks, the others finish their step and begin no other.
+
 Compensation: Garcia-Molina & Salem, "Sagas", 1987. Empty undo and hanging: dtm's sub-transaction barrier.
 """
 
@@ -52,11 +56,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from sagas.events import (
     Abort,
-    Answer,
     Attempt,
     Cancel,
     Chosen,
@@ -84,7 +85,7 @@ from sagas.events import (
     Withdrawn,
     Work,
 )  # fmt: skip
-from sagas.machine import back, forward, requests
+from sagas.machine import back, forward, look, requests
 from sagas.machine.draft import Draft
 from sagas.machine.look import (
     DIRECTION,
@@ -117,8 +118,8 @@ def decide(plan: Plan, state: State | None, event: Event) -> Decision:
         event: what happened.
 
     Returns:
-        The decision; one without entries when the event changes nothing. Its rows take the place of
-        the row an answer was about; a request adds rows only to a saga that had none.
+        The decision; one without entries when the event changes nothing. Its rows are those the saga does not have
+        yet; the first takes the place of the row that an answer was about.
 
     Raises:
         ValueError: `Start` for a saga that exists, or another event for one that does not.
@@ -127,13 +128,12 @@ def decide(plan: Plan, state: State | None, event: Event) -> Decision:
         if state is not None or not isinstance(event, Start):
             raise ValueError(f"{type(event).__name__} does not fit a saga that {'exists' if state else 'is not there'}")
         return _begin(plan, event)
-    transition = TABLE.get((state.status, type(event)))
-    if transition is None or not _concerns(plan, state, event):
-        return place(plan, state, _now(event)) if isinstance(event, Answer) else Decision(state)
-    draft = Draft(plan, state, _now(event))
+    transition, acted, work = TABLE.get((state.status, type(event))), _work(event), frontier(plan, state)
+    if transition is None or (acted is not None and acted not in work):
+        return Decision(state) if acted is None else place(plan, state, _now(event), acted)
+    draft = Draft(plan, state, work, _now(event))
     transition.rule(draft, event)
-    decision = draft.decision()
-    return decision if isinstance(event, Answer) or not frontier(plan, state) else replace(decision, rows=())
+    return draft.decision(acted)
 
 
 def answers(status: Status, event: type[Event]) -> bool:
@@ -141,9 +141,20 @@ def answers(status: Status, event: type[Event]) -> bool:
     return (status, event) in TABLE
 
 
-def place(plan: Plan, state: State, now: float | None = None) -> Decision:
-    """Change nothing, and put a row that is out of place where the saga's work is."""
-    return Decision(state, rows=rows(plan, state, now=now))
+def place(plan: Plan, state: State, now: float | None = None, work: Work | None = None) -> Decision:
+    """Change nothing, and put a row where it belongs.
+
+    Args:
+        plan: the definition.
+        state: the saga as it stands.
+        now: epoch seconds, database clock.
+        work: what the row stands for. Where the saga does not call for that, the row is of use only if some other work
+            has none.
+    """
+    wanted = frontier(plan, state)
+    if work in wanted:
+        return Decision(state, rows=(look.row(plan, state, work, None, now),))
+    return Decision(state, rows=rows(plan, state, now=now)[:1], spare=True)
 
 
 def _now(event: Event) -> float | None:
@@ -152,15 +163,15 @@ def _now(event: Event) -> float | None:
 
 
 def _begin(plan: Plan, event: Start) -> Decision:
-    draft = Draft(plan, State(Status.RUNNING, -1))
+    draft = Draft(plan, State(Status.RUNNING, -1), ())
     draft.log(Kind.STARTED, saga=event.saga)
-    return draft.decision()
+    return draft.decision(None)
 
 
-def _concerns(plan: Plan, state: State, event: Event) -> bool:
-    """Whether an answer is about the work that is next (requests concern every saga that is not finished)."""
+def _work(event: Event) -> Work | None:
+    """What an answer is about; requests concern the saga as a whole."""
     attempt: Attempt | None = getattr(event, "attempt", None)
-    return attempt is None or Work(attempt.step, attempt.direction) in frontier(plan, state)
+    return None if attempt is None else Work(attempt.step, attempt.direction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +194,10 @@ TABLE: Final[dict[tuple[Status, type[Event]], Transition]] = {
     (_R, Unstorable): _to(forward.do_unstorable, _P),
     (_R, Refused): _to(forward.do_refused, _R, _C, _P, *_BACK_ENDS),
     (_R, Failed): _to(forward.do_failed, _R, _C, _P, *_BACK_ENDS),
-    (_R, NotDone): _to(forward.do_not_done, _C, _S, _P, *_BACK_ENDS),
+    (_R, NotDone): _to(forward.do_not_done, _R, _C, _S, _P, *_BACK_ENDS),
     (_R, Undecided): _to(forward.do_undecided, _R, _C, _P, *_BACK_ENDS),
-    (_R, Lost): _to(forward.do_lost, _C, _P, *_BACK_ENDS),
-    (_R, Withdrawn): _to(forward.do_withdrawn, _C, *_BACK_ENDS),
+    (_R, Lost): _to(forward.do_lost, _R, _C, _P, *_BACK_ENDS),
+    (_R, Withdrawn): _to(forward.do_withdrawn, _R, _C, *_BACK_ENDS),
     (_R, Waits): _to(forward.do_waits, _R),
     (_R, TimedOut): _to(forward.do_timed_out, _R, _C, _P, _DONE, *_BACK_ENDS),
     (_R, Chosen): _to(forward.do_chosen, _R),
@@ -210,6 +221,18 @@ TABLE: Final[dict[tuple[Status, type[Event]], Transition]] = {
     (_S, Lost): _to(back.back_lost, _P),
     (_S, Cancel): _to(requests.cancel_late, _S),
     (_S, RetryNow): _to(requests.retry_now, _S),
+    (_P, Succeeded): _to(forward.do_succeeded, _P),
+    (_P, Unstorable): _to(forward.do_unstorable, _P),
+    (_P, Refused): _to(forward.do_refused, _P),
+    (_P, Failed): _to(forward.do_failed, _P),
+    (_P, NotDone): _to(forward.do_not_done, _P),
+    (_P, Undecided): _to(forward.do_undecided, _P),
+    (_P, Lost): _to(forward.do_lost, _P),
+    (_P, Withdrawn): _to(forward.do_withdrawn, _P),
+    (_P, Waits): _to(forward.do_waits, _P),
+    (_P, TimedOut): _to(forward.do_timed_out, _P),
+    (_P, Chosen): _to(forward.do_chosen, _P),
+    (_P, Skipped): _to(forward.do_skipped, _P),
     (_P, Cancel): _to(requests.cancel_parked, _P, _R),
     (_P, RetryNow): _to(requests.retry_parked, _R, _C, _S),
     (_P, Abort): _to(requests.abort, Status.ABORTED),

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from sagas.events import Attempt, Continuation, Decision, Direction, Entry, Facts, Kind, Mark, Source, Work
+from sagas.events import Attempt, Continuation, Decision, Direction, Entry, Facts, Kind, Mark, Row, Source, Work
 from sagas.fold import evolve, track_of
 from sagas.machine import look
 from sagas.plan import Plan
@@ -16,8 +16,8 @@ from sagas.states import State, Status
 class Draft:
     """A decision in the making: entries so far, and the state they lead to."""
 
-    def __init__(self, plan: Plan, state: State, now: float | None = None) -> None:
-        self.plan, self.before, self.state, self.now = plan, state, state, now
+    def __init__(self, plan: Plan, state: State, work: tuple[Work, ...], now: float | None = None) -> None:
+        self.plan, self.before, self.state, self.now = plan, work, state, now
         self.entries: list[Entry] = []
         self.marks: list[Mark] = []
         self.delay: float | None = None
@@ -38,47 +38,82 @@ class Draft:
         )  # fmt: skip
 
     def park(self, a: Attempt, reason: str, *, lost: int = 0, unknown: bool = False) -> None:
-        self.answer(Kind.PARKED, a, begun=lost, unknown=unknown, reason=reason)
+        beside = self._beside(a.step) if look.running(self.state) else ()
+        self.answer(Kind.PARKED, a, begun=lost, unknown=unknown, reason=reason, open=beside)
 
-    def turn_back_if_asked(self, now: float) -> None:
+    def turn_back(self, step: str, reason: str, *, failed: bool = True) -> None:
+        """Begin to undo; where other steps run beside this one, as soon as they have come to their end.
+
+        Args:
+            step: the step that is decided about.
+            reason: why.
+            failed: whether it is the step that is to blame.
+        """
+        beside, blamed = self._beside(step), step if failed else None
+        if not look.running(self.state) or beside:
+            if not self.state.failing:
+                self.log(Kind.TURNING, blamed, reason=reason, open=beside)
+        else:
+            self.log(Kind.COMPENSATING, blamed, reason=reason)
+
+    def _beside(self, step: str) -> tuple[str, ...]:
+        """Steps that have a row of their own beside that of `step`, which is decided about."""
+        return tuple(work.step for work in self.before if work.step != step)
+
+    def turn_back_if_asked(self, a: Attempt) -> None:
         """After a step has succeeded: an end that was asked for meanwhile is granted, while that is possible."""
-        if look.turning(self.state, now) and not look.pivot_passed(self.plan, self.state):
-            self.log(Kind.COMPENSATING, reason=look.why_stopping(self.state))
+        if look.turning(self.state, a.now) and not look.pivot_passed(self.plan, self.state):
+            self.turn_back(a.step, look.why_stopping(self.state), failed=False)
 
-    def decision(self) -> Decision:
-        """All of it."""
-        self._advance()
-        before = look.frontier(self.plan, self.before)
-        after = look.rows(self.plan, self.state, delay=self.delay, now=self.now)
+    def decision(self, acted: Work | None) -> Decision:
+        """All of it.
+
+        Args:
+            acted: the work an answer was about, whose row is at hand; None: a request.
+        """
+        before, after = self.before, self._advance()
+        rows = [self._row(work, acted) for work in after if work == acted]
+        rows += [self._row(work, acted) for work in after if work != acted and work not in before]
         marks = [
-            Mark(row.step, "closed", look.step_of(self.state, row.step).generation)
-            for row in after
-            if row.direction is Direction.UNDO
-            and Work(row.step, row.direction) not in before
-            and self.plan.by_name[row.step].external
+            Mark(work.step, "closed", look.step_of(self.state, work.step).generation)
+            for work in after
+            if work.direction is Direction.UNDO and work not in before and self.plan.by_name[work.step].external
         ]
         latest = {mark.step: mark for mark in (*self.marks, *marks)}  # "closed" says more than "started"
         going_on = self.next if self.state.status is Status.COMPLETED else None  # what turned back is not gone on from
-        return Decision(self.state, tuple(self.entries), after, self.wake, tuple(latest.values()), going_on)
+        surplus = tuple(work for work in before if work not in after and work != acted)
+        return Decision(
+            state=self.state, entries=tuple(self.entries), rows=tuple(rows), surplus=surplus, wake=self.wake,
+            marks=tuple(latest.values()), next=going_on,
+        )  # fmt: skip
 
-    def _advance(self) -> None:
-        """Write the entries that follow by themselves, until the saga has work, is parked or has ended."""
-        while self.state.status in look.DIRECTION:
-            if not look.frontier(self.plan, self.state):
+    def _row(self, work: Work, acted: Work | None) -> Row:
+        return look.row(self.plan, self.state, work, self.delay if acted in (work, None) else None, self.now)
+
+    def _advance(self) -> tuple[Work, ...]:
+        """Write the entries that follow by themselves, until the saga has work, is parked or has ended; its work."""
+        while True:
+            work = look.frontier(self.plan, self.state)
+            if self.state.status not in look.DIRECTION:
+                return work
+            if not work:
                 self._end()
             elif (taken := look.queued_signal(self.plan, self.state)) is not None:
                 step, seq = taken
                 self.log(Kind.STEP_DONE, step, direction=Direction.DO, source=Source.SIGNAL, ref=seq)
                 self.delay = None
             else:
-                return
+                return work
 
     def _end(self) -> None:
         """There is no work left in this direction."""
-        settling = replace(self.state, status=Status.SETTLING)
-        if self.state.status is Status.RUNNING:
+        if self.state.failing:
+            self.log(Kind.COMPENSATING, reason=self.state.error)
+        elif self.state.status is Status.RUNNING:
             self.log(Kind.COMPLETED, continued=self.next.id if self.next else None)
-        elif self.state.status is Status.COMPENSATING and look.frontier(self.plan, settling):
+        elif self.state.status is Status.COMPENSATING and look.frontier(
+            self.plan, replace(self.state, status=Status.SETTLING)
+        ):
             self.log(Kind.SETTLING)
         else:
             self.log(Kind.CANCELLED if self.state.cancel_requested else Kind.COMPENSATED)

@@ -31,7 +31,7 @@ def do_succeeded(d: Draft, e: Succeeded) -> None:
     begun = e.attempt.deliveries if e.source is Source.BODY else e.attempt.lost
     d.answer(Kind.STEP_DONE, e.attempt, begun=begun, source=e.source, result=e.result)
     d.next = e.next
-    d.turn_back_if_asked(e.attempt.now)
+    d.turn_back_if_asked(e.attempt)
 
 
 def do_unstorable(d: Draft, e: Unstorable) -> None:
@@ -48,7 +48,7 @@ def do_refused(d: Draft, e: Refused) -> None:
         _ask_or_give_up(d, a)
     elif d.plan.may_turn_back(a.step):
         d.answer(Kind.STEP_NOT_DONE, a, begun=a.deliveries, refused=True, error=e.error)
-        d.log(Kind.COMPENSATING, a.step, reason=f"refused: {e.error.message}")
+        d.turn_back(a.step, f"refused: {e.error.message}")
     else:
         d.answer(Kind.STEP_FAILED, a, begun=a.deliveries, closed=True, error=e.error)
         d.park(a, f"refused after the pivot: {e.error.message}")
@@ -102,7 +102,11 @@ def do_lost(d: Draft, e: Lost) -> None:
 
 
 def do_withdrawn(d: Draft, e: Withdrawn) -> None:
-    d.log(Kind.COMPENSATING, e.attempt.step, reason=look.why_stopping(d.state))
+    if look.alone(d.plan, d.state):
+        d.turn_back(e.attempt.step, look.why_stopping(d.state))
+    else:  # the others have to know that this one is out of the way
+        d.answer(Kind.STEP_NOT_DONE, e.attempt, begun=e.attempt.lost)
+        d.turn_back(e.attempt.step, look.why_stopping(d.state))
 
 
 def do_waits(d: Draft, e: Waits) -> None:
@@ -118,7 +122,7 @@ def do_timed_out(d: Draft, e: TimedOut) -> None:
         d.log(Kind.STEP_SKIPPED, a.step, reason="no signal came in time")
     elif wait.on_timeout is OnTimeout.COMPENSATE and d.plan.may_turn_back(a.step):
         d.answer(Kind.STEP_NOT_DONE, a, begun=0)
-        d.log(Kind.COMPENSATING, a.step, reason="no signal came in time")
+        d.turn_back(a.step, "no signal came in time")
     else:
         d.park(a, "no signal came in time")
 
@@ -140,7 +144,7 @@ def _turn_back(d: Draft, a: Attempt, reason: str) -> None:
     )
     if look.step_of(d.state, a.step).unsettled:  # a late answer has to reopen it, also where no compensation is called
         d.marks.append(Mark(a.step, "closed", look.step_of(d.state, a.step).generation))
-    d.log(Kind.COMPENSATING, a.step, reason=reason)
+    d.turn_back(a.step, reason)
 
 
 def _doubt(d: Draft, a: Attempt) -> bool:
@@ -176,7 +180,7 @@ def _give_up(d: Draft, a: Attempt, *, crashed: bool = False) -> None:
     lost = _uncounted(d, a)
     if compensate and look.may_leave_unknown(planned) and not planned.pivot and d.plan.may_turn_back(a.step):
         d.answer(Kind.STEP_UNKNOWN, a, begun=lost, unknown=True)
-        d.log(Kind.COMPENSATING, a.step, reason="outcome unknown")
+        d.turn_back(a.step, "outcome unknown")
     elif crashed:
         d.park(a, f"{a.lost} workers died over it; its outcome is unknown", lost=lost, unknown=True)
     else:

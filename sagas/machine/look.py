@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Final
 
 from msgspec.structs import replace
@@ -31,8 +32,8 @@ def finished(state: State) -> bool:
 
 
 def at_rest(state: State) -> bool:
-    """Whether the saga calls for no work: it has ended, or waits for a person."""
-    return finished(state) or parked(state)
+    """Whether the saga calls for no work: it has ended, or waits for a person and nothing runs beside what parked."""
+    return finished(state) or (parked(state) and not any(step.open for step in state.steps.values()))
 
 
 def parked(state: State) -> bool:
@@ -40,17 +41,51 @@ def parked(state: State) -> bool:
     return state.status is Status.PARKED
 
 
+def running(state: State) -> bool:
+    """Whether it goes forward."""
+    return state.status is Status.RUNNING
+
+
 def frontier(plan: Plan, state: State) -> tuple[Work, ...]:
-    """The work this state calls for. Every saga that is neither finished nor parked has some."""
-    if state.status is Status.RUNNING:
-        for step in plan.steps:
-            if step_of(state, step.name).status not in PASSED:
-                return (Work(step.name, Direction.DO),)
-    elif state.status is Status.COMPENSATING:
+    """The work this state calls for, each with a row of its own. Every saga that is neither finished nor parked has
+    some; a parked one where other steps run beside the one that parked."""
+    if state.status is Status.RUNNING and not state.failing:
+        return _next(plan, state) if plan.linear else tuple(Work(name, Direction.DO) for name in _ready(plan, state))
+    if state.status is Status.RUNNING or state.parked_from is Status.RUNNING:
+        return tuple(Work(each.name, Direction.DO) for each in plan.steps if step_of(state, each.name).open)
+    if state.status is Status.COMPENSATING:
         return _latest(state, (name for name in state.steps if _needs_undo(plan, state, name)), Direction.UNDO)
-    elif state.status is Status.SETTLING:
+    if state.status is Status.SETTLING:
         return _settling(state, (name for name in state.steps if _needs_settling(plan, state, name)))
     return ()
+
+
+def _next(plan: Plan, state: State) -> tuple[Work, ...]:
+    """The first step that has not ended, where each needs the one before it."""
+    known = state.steps
+    for step in plan.steps:
+        name = step.name
+        if name not in known or known[name].status not in PASSED:
+            return _forward(name)
+    return ()
+
+
+@cache
+def _forward(name: str) -> tuple[Work, ...]:
+    return (Work(name, Direction.DO),)
+
+
+def _ready(plan: Plan, state: State) -> Iterator[str]:
+    """Steps that have not ended, and all that they need has."""
+    for step in plan.steps:
+        passed = step_of(state, step.name).status in PASSED
+        if not passed and all(step_of(state, name).status in PASSED for name in plan.needs[step.name]):
+            yield step.name
+
+
+def alone(plan: Plan, state: State) -> bool:
+    """Whether no other step runs beside the one that is decided about."""
+    return running(state) and not state.failing and len(frontier(plan, state)) == 1
 
 
 def _latest(state: State, names: Iterable[str], direction: Direction) -> tuple[Work, ...]:
@@ -98,10 +133,11 @@ def rows(plan: Plan, state: State, *, delay: float | None = None, now: float | N
         delay: seconds until the work is due; None: as the work has it.
         now: epoch seconds, database clock; None: not known, so that a wait is looked at at once.
     """
-    return tuple(_row(plan, state, work, delay, now) for work in frontier(plan, state))
+    return tuple(row(plan, state, work, delay, now) for work in frontier(plan, state))
 
 
-def _row(plan: Plan, state: State, work: Work, delay: float | None, now: float | None) -> Row:
+def row(plan: Plan, state: State, work: Work, delay: float | None, now: float | None) -> Row:
+    """The row of one work. See `rows`."""
     planned, step = plan.by_name[work.step], step_of(state, work.step)
     track, undo = track_of(step, work.direction), planned.undo
     forward = work.direction is Direction.DO
@@ -136,13 +172,36 @@ def deadline_left(state: State, now: float | None) -> float:
 
 def queued_signal(plan: Plan, state: State) -> tuple[str, int] | None:
     """The wait that is next and the signal that has arrived for it; None when nothing can be taken."""
-    if state.status is not Status.RUNNING or state.paused:
+    if not plan.has_signals:
+        return None
+    if state.status is not Status.RUNNING or state.paused or state.failing:
+        return None
+    if state.cancel_requested and not pivot_passed(plan, state):
         return None
     for work in frontier(plan, state):
         planned, step = plan.by_name[work.step], step_of(state, work.step)
         if planned.wait and planned.wait.signal and step.signals:
-            return None if state.cancel_requested and not pivot_passed(plan, state) else (work.step, step.signals[0])
+            return work.step, step.signals[0]
     return None
+
+
+def parked_work(plan: Plan, state: State) -> tuple[Work, ...]:
+    """The work that a parked saga waits for a person with."""
+    if state.parked_from is Status.RUNNING:
+        return tuple(Work(each.name, Direction.DO) for each in plan.steps if step_of(state, each.name).parked)
+    if state.parked_from is None:
+        return ()
+    return frontier(plan, replace(state, status=state.parked_from, parked_from=None))
+
+
+def parked_for_signal(plan: Plan, state: State) -> bool:
+    """Whether a wait has parked, and what it waited for has come after all."""
+    if state.paused:
+        return False
+    return any(
+        (wait := plan.by_name[work.step].wait) and wait.signal and step_of(state, work.step).signals
+        for work in parked_work(plan, state)
+    )
 
 
 def undo_of(planned: StepPlan) -> UndoPlan:
@@ -169,13 +228,16 @@ def turning(state: State, now: float | None) -> bool:
 
 
 def stopping(plan: Plan, state: State, name: str, now: float | None) -> bool:
-    """An end was asked for and can still be granted: the pivot is not passed, and not in doubt."""
+    """An end was asked for, or another step has failed, and the way back is open: the pivot is not passed, and not in
+    doubt."""
     in_doubt = plan.by_name[name].pivot and step_of(state, name).do.unknown
-    return turning(state, now) and plan.may_turn_back(name) and not in_doubt
+    return (state.failing or turning(state, now)) and plan.may_turn_back(name) and not in_doubt
 
 
 def why_stopping(state: State) -> str:
     """The reason to give for turning back."""
+    if state.failing:
+        return state.error
     return "cancel" if state.cancel_requested else "its deadline has passed"
 
 
@@ -192,15 +254,20 @@ def undecided_condition(planned: StepPlan, step: StepState) -> bool:
 def may_redo(plan: Plan, state: State, name: str) -> bool:
     """Whether a parked saga can go on from this step under a new key: nothing that happened would happen twice
     unless the step itself did, which the operator answers for."""
-    if state.parked_from is not Status.RUNNING or name not in plan.by_name:
+    if state.parked_from is not Status.RUNNING or state.failing or name not in plan.by_name:
         return False
     if state.cancel_requested and plan.may_turn_back(name):  # somebody was told that it would be undone
         return False
-    (parked_at,) = frontier(plan, replace(state, status=Status.RUNNING))
-    first, last = plan.position(name), plan.position(parked_at.step)
-    between = [plan.steps[i] for i in range(first, last)]
+    again = (name, *plan.following(name))
+    between = [plan.by_name[each] for each in again if not step_of(state, each).parked]
     done = [each for each in between if step_of(state, each.name).status is StepStatus.DONE]
-    return first <= last and all(each.undo is None for each in done) and not any(each.pivot for each in between)
+    passed = [each for each in between if step_of(state, each.name).status in PASSED]
+    return (
+        any(step_of(state, each).parked for each in again)
+        and all(each.undo is None for each in done)
+        and not any(each.pivot for each in passed)
+        and not any(step_of(state, each.name).open for each in between)
+    )
 
 
 def pivot_passed(plan: Plan, state: State) -> bool:

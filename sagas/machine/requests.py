@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from sagas.events import (
     Abort,
     Cancel,
@@ -52,8 +50,9 @@ def retry_parked(d: Draft, e: RetryNow) -> None:
 
 
 def _resume(d: Draft, *, actor: str, reason: str, closed: bool = False) -> None:
-    work = look.frontier(d.plan, replace(d.state, status=d.state.parked_from))
-    d.log(Kind.RETRIED, work[0].step, direction=work[0].direction, actor=actor, reason=reason, closed=closed)
+    """Go on with every step that parked; closed: without beginning its body again."""
+    for work in look.parked_work(d.plan, d.state):
+        d.log(Kind.RETRIED, work.step, direction=work.direction, actor=actor, reason=reason, closed=closed)
     d.delay = 0.0
 
 
@@ -61,9 +60,12 @@ def redo(d: Draft, e: Redo) -> None:
     """Forget what is known of the step, and of the steps after it that were skipped or are in doubt. What an attempt
     under the former key may still be doing is closed: its next effect is refused, its answer kept and not used."""
     legal = look.may_redo(d.plan, d.state, e.step)
-    first = d.plan.position(e.step) if legal else 0
-    again = [planned.name for planned in d.plan.steps[first:] if planned.name in d.state.steps] if legal else []
-    for name in dict.fromkeys((e.step, *again)):
+    following = [each for each in d.plan.following(e.step) if each in d.state.steps] if legal else []
+    again = (e.step, *following)
+    for work in look.parked_work(d.plan, d.state) if legal else ():
+        if work.step not in again:  # parked beside it: tried again, under its old key
+            d.log(Kind.RETRIED, work.step, direction=work.direction, actor=e.actor, reason=e.reason)
+    for name in again:
         if legal and d.plan.by_name[name].external:
             d.marks.append(Mark(name, "closed", look.step_of(d.state, name).generation))
         d.log(Kind.REDONE, name, actor=e.actor, reason=e.reason, ignored=not legal)
@@ -78,8 +80,9 @@ def pause(d: Draft, e: Pause) -> None:
 
 
 def resume(d: Draft, e: Resume) -> None:
+    was_paused = d.state.paused
     d.log(Kind.RESUMED, actor=e.actor, reason=e.reason)
-    d.wake = d.before.paused and d.state.status is not Status.SETTLING  # a late request has until `settle_after`
+    d.wake = was_paused and d.state.status is not Status.SETTLING  # a late request has until `settle_after`
 
 
 def resume_parked(d: Draft, e: Resume) -> None:
@@ -96,7 +99,6 @@ def signal(d: Draft, e: Signal) -> None:
         Kind.SIGNALLED, e.step, actor=e.actor, reason=e.reason,
         **({"result": e.value} if expected else {"ignored": True}),
     )  # fmt: skip
-    d.wake = look.queued_signal(d.plan, d.state) is not None
 
 
 def signal_parked(d: Draft, e: Signal) -> None:
@@ -109,8 +111,7 @@ def signal_parked(d: Draft, e: Signal) -> None:
 
 
 def _go_on_with_signal(d: Draft, *, actor: str, reason: str) -> None:
-    forward = replace(d.state, status=Status.RUNNING)
-    if d.state.parked_from is Status.RUNNING and look.queued_signal(d.plan, forward) is not None:
+    if d.state.parked_from is Status.RUNNING and look.parked_for_signal(d.plan, d.state):
         _resume(d, actor=actor, reason=reason)
 
 

@@ -157,7 +157,8 @@ def state_of(row: dict[str, Any]) -> State:
         raise ValueError("there is no such saga")
     return State(
         status=Status(row["status"]), seq=row["seq"], steps=_steps.decode(row["steps"]),
-        cancel_requested=row["cancel_requested"], error=row["error"], paused=row["paused"], deadline=row["deadline"],
+        cancel_requested=row["cancel_requested"], error=row["error"], paused=row["paused"], failing=row["failing"],
+        deadline=row["deadline"],
         parked_from=None if row["parked_from"] is None else Status(row["parked_from"]),
     )  # fmt: skip
 
@@ -233,7 +234,7 @@ def record(
     if not batch:
         return {}
     parameters = _columns(batch) | _log_columns(batch) | _new_row_columns(batch) | _mark_columns(batch)
-    parameters |= {"holder": holder, "lease": lease, "now": now}
+    parameters |= _surplus_columns(batch) | {"holder": holder, "lease": lease, "now": now}
     return {id: goes_on for id, goes_on, _ in run(connection, query(PACKAGE, "record"), parameters)}
 
 
@@ -290,8 +291,10 @@ def _columns(batch: Sequence[Recording]) -> dict[str, Any]:
         "failures": [row.failures if row else 0 for row in rows],
         "first_begun": [row and row.first_begun_at for row in rows],
         "goes_on": [r.goes_on for r in batch],
-        "wakes": [r.decision.wake for r in batch],
+        "wakes": [r.decision.wake or bool(r.decision.surplus) for r in batch],
         "pauseds": [state.paused for state in states],
+        "failings": [state.failing for state in states],
+        "spares": [r.decision.spare for r in batch],
         "next_ids": [r.delivery.id for r in batch if r.decision.next],
         "nexts": [_following(r) for r in batch if r.decision.next],
     }
@@ -329,6 +332,15 @@ def _new_row_columns(batch: Sequence[Recording]) -> dict[str, Any]:
         "new_delays": [float(row.delay) for _, row in added],
         "new_failures": [row.failures for _, row in added],
         "new_first_begun": [row.first_begun_at for _, row in added],
+    }
+
+
+def _surplus_columns(batch: Sequence[Recording]) -> dict[str, Any]:
+    lines = [(r.delivery.id, work) for r in batch for work in r.decision.surplus]
+    return {
+        "surplus_ids": [id for id, _ in lines],
+        "surplus_steps": [work.step for _, work in lines],
+        "surplus_directions": [work.direction.value for _, work in lines],
     }
 
 

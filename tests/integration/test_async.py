@@ -250,6 +250,33 @@ def test_rows_without_a_slot_are_given_back(server: SlowServer, settings: Any) -
     assert sum(server.calls.values()) == SagaRow.objects.filter(status="completed").count() == 2
 
 
+def test_what_may_have_ended_its_worker_runs_alone(server: SlowServer) -> None:
+    """After one death all run together again; who was there twice runs alone, and cannot take others with it."""
+    begin_slow(5, server, "gate")
+    die_with_all()
+    worker = Aside(lambda: drain(check=False))
+    server.wait_for_calls(5)
+    server.open_gate()
+    worker.join()
+    begun = sum(server.calls.values())
+    with transaction.atomic():
+        for number in range(5):
+            Slow.start(Asked(server.port, 0.02), key=f"again-{number}")
+    die_with_all()
+    die_with_all()
+    server.most = 0
+    drain()
+    assert (sum(server.calls.values()) - begun, server.most) == (5, 1)
+    assert set(SagaRow.objects.values_list("status", flat=True)) == {"completed"}
+
+
+def die_with_all() -> None:
+    """As if a worker had begun everything that is due and died of it."""
+    with one_worker() as worker:
+        assert begin_due(worker)
+    expire_leases()
+
+
 def test_a_lease_that_passed_to_another(world: World, server: SlowServer) -> None:
     """What comes after another worker took over is not recorded as a transition, only remembered."""
     run = begin(Slow, "a", Asked(server.port, "gate"))

@@ -130,7 +130,6 @@ def test_an_answer_that_came_too_late_to_be_recorded_does_not_end_the_line(world
     begin(Subscription)
     _send("jan")
     run_together()
-    run_together()
     with one_worker() as frozen, one_worker() as heir:
         begun = begin_due(frozen)
         assert [each.attempt and each.attempt.step for each in begun] == ["again"]

@@ -391,11 +391,12 @@ def test_a_commit_that_never_arrived_runs_again(world: World, monkeypatch: pytes
 def test_a_connection_that_turned_read_only_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a failover a kept connection may live on and refuse every write: it costs one lease, not the saga."""
     begin(Trip)
-    monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", None)
     connection.close()
-    with connection.cursor() as cursor:
-        cursor.execute("set default_transaction_read_only = on")
-    run_together()
+    with monkeypatch.context() as kept:
+        kept.setitem(connection.settings_dict, "CONN_MAX_AGE", None)
+        with connection.cursor() as cursor:
+            cursor.execute("set default_transaction_read_only = on")
+        run_together()
     assert [row.deliveries for row in OutboxRow.objects.all()] == [1]
     expire_leases()
     drain()

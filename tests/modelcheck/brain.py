@@ -78,6 +78,9 @@ class Outcome(Value, frozen=True):
     counted: int  # begun bodies that its entries account for
     work: tuple[str, str] | None  # the saga's row from now on: step and direction
     at_once: bool  # and it is due at once
+    beside: tuple[tuple[str, str], ...]  # further rows that it gets
+    surplus: tuple[tuple[str, str], ...]  # work whose rows go, unless somebody holds them
+    spare: bool  # the row goes where another stands for the same work
     result: tuple[str, int] | None  # step and result that it logs
     closes: tuple[str, ...]  # steps that may not begin any more, each with the generation of its key
     wake: bool
@@ -131,9 +134,10 @@ class Brain:
         """What `rebuild` makes of a saga whose rows were lost."""
         before = self.states[state]
         decision = machine.decide(self.plan, before, Rebuild())
-        row = machine.rows(self.plan, decision.state)[0]
+        row, *others = machine.rows(self.plan, decision.state)
         outcome = self._outcome(before, decision)
-        return outcome.but(work=(row.step, row.direction.value), first=row.first_begun_at)
+        beside = tuple((each.step, each.direction.value) for each in others)
+        return outcome.but(work=(row.step, row.direction.value), first=row.first_begun_at, beside=beside)
 
     def runs_locally(self, step: str, direction: str) -> bool:
         """Whether this work is done inside one database transaction."""
@@ -207,7 +211,7 @@ class Brain:
         if asked not in self._decided:
             before = self.states[state]
             if call[0] == "misplaced":
-                decision = machine.place(self.plan, before, d.now)
+                decision = machine.place(self.plan, before, d.now, Work(d.step, Direction(d.direction)))
             else:
                 decision = machine.decide(self.plan, before, _event(attempt(d), call))
             self._decided[asked] = self._outcome(before, decision)
@@ -228,6 +232,9 @@ class Brain:
             counted=sum(entry.data.deliveries for entry in entries),
             work=None if row is None else (row.step, row.direction.value),
             at_once=row is not None and row.delay == 0,
+            beside=tuple((each.step, each.direction.value) for each in decision.rows[1:]),
+            surplus=tuple((each.step, each.direction.value) for each in decision.surplus),
+            spare=decision.spare,
             result=(done[0].step or "", number_of(done[0].data.result)) if done else None,
             closes=tuple(named(mark.step, mark.generation) for mark in decision.marks if mark.state == "closed"),
             wake=decision.wake,

@@ -7,12 +7,13 @@ from typing import Final
 from tests.modelcheck import mutations_guard, sagas
 from tests.modelcheck.mutations import Mutation
 from tests.modelcheck.mutations_waits import OF_WAITS
+from tests.modelcheck.sagas_beside import OF_BESIDE, beside
 from tests.modelcheck.sagas_waits import waiting
 from tests.modelcheck.scenario import Scenario
 
-MUTATIONS: Final[tuple[Mutation, ...]] = (*mutations_guard.MUTATIONS, *OF_WAITS)
+MUTATIONS: Final[tuple[Mutation, ...]] = (*mutations_guard.MUTATIONS, *OF_WAITS, *OF_BESIDE)
 
 
 def scenarios() -> tuple[Scenario, ...]:
     """What is checked in every test run: in each world at most so many faults in one run."""
-    return (*sagas.scenarios(), *waiting())
+    return (*sagas.scenarios(), *waiting(), *beside())

@@ -58,11 +58,11 @@ def _saga(scenario: Scenario, world: World, which: int) -> Iterator[str]:
     saga, brain = world.sagas[which], scenario.brains[which]
     status = brain.status(saga.state)
     rows = tuple((row.step, row.direction) for row in world.rows if row.saga == which and row.kind == "step")
-    left = int(scenario.has_waits and status is not Status.PARKED)  # a signal ended it: who holds or begins it drops it
-    if (status in OPEN and len(rows) != 1) or (status not in OPEN and len(rows) > left):
-        yield f"a saga that is {status} owns {len(rows)} rows"
-    elif rows and status in OPEN and not scenario.has_waits and rows != brain.works(saga.state):
-        yield "the outbox row is not for the work that is next"
+    works = brain.works(saga.state)
+    if sorted(row for row in rows if row in works) != sorted(works):
+        yield f"a saga that is {status} has not a row for each of its works: {rows} for {works}"
+    elif len(rows) > len(works) and not scenario.may_leave_rows:  # else whoever holds or begins one drops it
+        yield "an outbox row is not for work that is next"
     effects = {step.name: _effects(scenario, world, which, step.name) for step in brain.plan.steps if not step.wait}
     if status is Status.COMPLETED:
         for name, each in effects.items():

@@ -26,6 +26,7 @@ def saga(*kinds: str, plans: Any, faults: int = 1, **options: Any) -> Any:
 
 
 _REVIEW: Final = (plan(wait("review"), local("book")),)
+_BESIDE: Final = (plan(replace(wait("review"), after=()), replace(step("charge"), after=())),)
 _ONE: Final = plan(local("work"))
 _SKIPS: Final = plan(wait("review", OnTimeout.SKIP), local("work"))
 _KEPT: Final = plan(local("work"), wait("review", OnTimeout.SKIP), local("book"))
@@ -38,7 +39,7 @@ _SIGNALS: Final = (
     Mutation(
         name="a signal makes a held row due",
         because="a second worker would act beside the first",
-        scenario=saga(plans=_REVIEW, signals=("review",)), rules=Rules(wake_spares_held_rows=False),
+        scenario=saga(plans=_BESIDE, signals=("review",)), rules=Rules(wake_spares_held_rows=False),
     ),
     Mutation(
         name="a signal does not bump seq",

@@ -70,10 +70,8 @@ class Scenario:
 
     def start(self) -> World:
         """Right after the callers have committed."""
-        rows = tuple(
-            Row(which, 0, which, "step", *brain.works(brain.start)[0], "", 0, due=False)
-            for which, brain in enumerate(self.started)
-        )
+        works = [(which, work) for which, brain in enumerate(self.started) for work in brain.works(brain.start)]
+        rows = tuple(Row(id, 0, which, "step", *work, "", 0, due=False) for id, (which, work) in enumerate(works))
         return World(
             sagas=tuple(Saga(brain.start) for brain in self.started), rows=rows, messages=(),
             workers=((),) * self.workers, flight=(), pending=(), next_id=len(rows),
@@ -87,6 +85,11 @@ class Scenario:
     def has_waits(self) -> bool:
         """Whether a saga may wait."""
         return any(step.wait for plan in self.plans for step in plan.steps)
+
+    @property
+    def may_leave_rows(self) -> bool:
+        """Whether a decision may leave a row behind that somebody holds, and that stands for nothing any more."""
+        return self.has_waits or not all(plan.linear for plan in self.plans)
 
     @property
     def started(self) -> tuple[Brain, ...]:

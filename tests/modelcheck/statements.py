@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from sagas.machine import TERMINAL
 from tests.modelcheck import provider
-from tests.modelcheck.brain import OPEN, Brain, Outcome, named
+from tests.modelcheck.brain import Brain, Outcome, named
 from tests.modelcheck.provider import UNKNOWN
 from tests.modelcheck.telling import MISSED, kept, told, waits_for
 from tests.modelcheck.value import Value
@@ -47,6 +48,7 @@ class Rules(Value, frozen=True):
     goes_on_with_its_own_only: bool = True
     cancel_bumps_seq: bool = True
     wake_spares_held_rows: bool = True
+    branches_keep_their_rows: bool = True
     hand_back_takes_own_off: bool = True
     hand_back_keeps_age: bool = True
     key_ttl_is_minded: bool = True
@@ -203,7 +205,8 @@ class Store:
         which = len(world.sagas)
         brain = self.brains[which]
         world = world.but(sagas=(*world.sagas, Saga(brain.start)))
-        world = self._insert(world, which, "step", *brain.works(brain.start)[0])
+        for work in brain.works(brain.start):
+            world = self._insert(world, which, "step", *work)
         for step, number in carry:
             world = self._insert(world, which, "signal", step, "", number=number, carried=which)
         return world
@@ -214,6 +217,8 @@ class Store:
         world = world.but(rows=tuple(row for row in world.rows if row.saga != saga or row.kind != "step"))
         world = with_saga(world, saga, world.sagas[saga].but(state=outcome.state))
         assert outcome.work is not None
+        for work in outcome.beside:
+            world = self._insert(world, saga, "step", *work)
         return self._insert(world, saga, "step", *outcome.work, first=outcome.first)
 
     def _insert(
@@ -327,7 +332,9 @@ class Store:
         )
 
     def _rows(self, world: World, d: Delivery, row: Row, outcome: Outcome) -> World:
-        if d.kind == "step" and outcome.work is not None:
+        others = [each for each in world.rows if (each.saga, each.kind) == (d.saga, "step") and each.id != row.id]
+        spared = outcome.spare and outcome.work in {(each.step, each.direction) for each in others}
+        if d.kind == "step" and outcome.work is not None and not spared:
             on = self._goes_on(d, outcome) and not requested(world, d.saga)
             world = with_row(world, row.but(
                 step=outcome.work[0], direction=outcome.work[1], due=False,
@@ -336,12 +343,19 @@ class Store:
             ))  # fmt: skip
         else:
             world = world.but(rows=tuple(each for each in world.rows if each.id != row.id))
-            if outcome.work is not None:
+            if outcome.work is not None and not spared:
                 world = self._insert(world, d.saga, "step", *outcome.work, first=outcome.first)
-            elif self.brains[d.saga].status(outcome.state) not in OPEN:  # a signal was all it waited for
-                mine = [each for each in world.rows if (each.saga, each.kind, each.holder) == (d.saga, "step", "")]
-                world = world.but(rows=tuple(each for each in world.rows if each not in mine))
-        if outcome.wake and not self.rules.wake_spares_held_rows:
+        for work in outcome.beside:
+            world = self._insert(world, d.saga, "step", *work)
+        over = self.brains[d.saga].status(outcome.state) in TERMINAL
+        gone = {
+            each.id for each in others if not each.holder and (over or (each.step, each.direction) in outcome.surplus)
+        }
+        world = world.but(rows=tuple(each for each in world.rows if each.id not in gone))
+        if not self.rules.branches_keep_their_rows and any(kind == "turning" for _, kind, _ in outcome.entries):
+            gone = {each.id for each in others}
+            world = world.but(rows=tuple(each for each in world.rows if each.id not in gone))
+        if (outcome.wake or outcome.surplus) and not self.rules.wake_spares_held_rows:
             world = world.but(rows=tuple(
                 each.but(due=True) if each.saga == d.saga and each.holder == "worker" else each
                 for each in world.rows

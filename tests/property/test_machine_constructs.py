@@ -151,4 +151,5 @@ def test_the_log_holds_all_of_the_state(plan: Plan, numbers: bytes) -> None:
     saga = Raced(plan, tape)
     run(saga, Watched(saga, tape), tape, redo=True)
     assert fold(saga.log) == saga.state
-    assert saga.state.paused == ([e.kind for e in saga.log if e.kind in (Kind.PAUSED, Kind.RESUMED)][-1:] == ["paused"])
+    paused = [e.kind for e in saga.log if e.kind in (Kind.PAUSED, Kind.RESUMED)][-1:] == ["paused"]
+    assert saga.state.paused == (paused and not machine.finished(saga.state))

@@ -9,7 +9,7 @@ from sagas.events import Answer, Decision, Event, Facts, Kind, Start, Work
 from sagas.fold import evolve
 from sagas.machine import look
 from sagas.plan import Plan
-from sagas.states import State, Status, StepState, StepStatus
+from sagas.states import State, StepState, StepStatus
 
 
 def work_of(event: Answer) -> Work:
@@ -67,15 +67,23 @@ def _check_wait(plan: Plan, event: Answer, decision: Decision) -> None:
 
 
 def _check_rows(plan: Plan, before: State, event: Event, decision: Decision) -> None:
-    """Every saga that is not finished or parked has exactly one row, for the work that is next."""
-    work = machine.frontier(plan, decision.state)
-    ended = decision.state.status in machine.TERMINAL or decision.state.status is Status.PARKED
-    assert len(work) == (0 if ended else 1)
-    if not isinstance(event, (Answer, Start)) and machine.frontier(plan, before):
-        assert decision.rows == (), "a request leaves the row of the one at work alone"
+    """The rows a saga has stand for its work, one for each: those it had, without that of the work that was answered
+    and without what is surplus, and those that the decision adds."""
+    if decision.spare:  # a row that stands for nothing any more, put where it may be of use
+        assert (
+            decision.rows
+            == machine.rows(plan, decision.state, now=event.attempt.now if isinstance(event, Answer) else None)[:1]
+        )
         return
-    delay = decision.rows[0].delay if decision.rows else None
-    assert decision.rows == machine.rows(plan, decision.state, delay=delay)
+    acted = work_of(event) if isinstance(event, Answer) else None
+    had = set() if isinstance(event, Start) else set(machine.frontier(plan, before))
+    added = [Work(row.step, row.direction) for row in decision.rows]
+    kept = had - {acted} - set(decision.surplus)
+    assert set(decision.surplus) <= had - {acted}
+    assert len(added) == len(set(added)) and not kept & set(added), "two rows for one work"
+    work = machine.frontier(plan, decision.state)
+    assert kept | set(added) == set(work), f"{kept} and {added} for {work}"
+    assert bool(work) or machine.at_rest(decision.state), "nothing would ever happen again"
     waits = [each for each in work if machine.step_of(decision.state, each.step).status is StepStatus.WAITING]
-    if waits and isinstance(event, Answer):
+    if waits and isinstance(event, Answer) and plan.linear:
         _check_wait(plan, event, decision)

@@ -185,6 +185,7 @@ class Driven:
         self.deliveries = 0
         self.due = self.now
         self.marks: set[str] = set()
+        self.beside = False
         self.last = started(plan, None if deadline is None else self.now + deadline)
         self.state = fold(self.last.entries)
         self._take(self.last)
@@ -296,10 +297,15 @@ class Driven:
         self.log += decision.entries
         self.state, self.last = decision.state, decision
         self.marks |= {mark.step for mark in decision.marks if mark.state == "closed"}
-        if decision.wake and not self.held:
+        if (decision.wake or decision.surplus) and not self.held:
             self.due = self.now
-            self.row = None if machine.finished(decision.state) else self.row
-        if answered or decision.rows:
+            over = self.row and Work(self.row.step, self.row.direction) in decision.surplus
+            self.row = None if over or machine.finished(decision.state) else self.row
+        if self.held and not answered and decision.rows:
+            self.beside = True  # the row that is held is of no use any more, and there is another
+        if answered and decision.spare and self.beside:
+            self.beside = False
+        elif answered or decision.rows:
             self.row, self.deliveries = next(iter(decision.rows), None), 0
             self.due = self.now + (self.row.delay if self.row else 0.0)
 

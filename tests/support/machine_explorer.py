@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace as replace_plan
 from itertools import product
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ from sagas.events import (
     Undecided,
     Work,
 )
-from sagas.plan import OnTimeout, Plan
+from sagas.plan import OnTimeout, Plan, StepPlan
 from sagas.retry import Retry
 from sagas.states import State, Status, StepState, StepStatus, Track
 from sagas.takeover import Action, Ask, Choose, Memory, Misplaced, Run, Wait, assess
@@ -56,6 +57,12 @@ ONCE = Retry(max_attempts=1)
 FEW = {"retry": TWICE, "max_deliveries": 2}
 QUICK = {"retry": ONCE, "max_deliveries": 1}
 RESOLVED_UNDO = undo(has_resolve=True, accepts_unknown=True, retry=TWICE)
+
+
+def beside(one: StepPlan) -> StepPlan:
+    """The step, needing no other."""
+    return replace_plan(one, after=())
+
 
 PLANS = {
     "asked": plan(step("a", has_resolve=True, undo=RESOLVED_UNDO, **FEW)),
@@ -86,6 +93,13 @@ PLANS = {
         step("a", has_when=True, undo=ACCEPTS, on_unknown=COMPENSATE, **QUICK),
         local("b", **QUICK),
     ),
+    "asked beside one that parks": plan(
+        beside(step("a", has_resolve=True, undo=RESOLVED_UNDO, **FEW)), beside(step("b", undo=None, **QUICK))
+    ),
+    "waits beside one that parks": plan(beside(wait("a", OnTimeout.SKIP)), beside(step("b", undo=None, **QUICK))),
+    "chooses beside one that parks": plan(
+        beside(local("a", has_when=True, undo=None, **QUICK)), beside(step("b", undo=None, **QUICK))
+    ),
     "chooses the pivot": plan(local("a", **QUICK), pivot("b", has_when=True, **QUICK), local("c", undo=None, **QUICK)),
 }
 DEADLINE = 50.0  # some of these moments are before it, some after
@@ -110,10 +124,10 @@ def same(node: Node) -> object:
         return state.status
     steps = tuple(
         (name, each.status, each.unsettled, each.again, each.do.unknown, each.chosen, each.until, len(each.signals),
-         *map(same_track, tracks_that_matter(each)))
+         each.open, each.parked, *map(same_track, tracks_that_matter(each)))
         for name, each in sorted(state.steps.items(), key=lambda item: item[1].ended)
     )  # fmt: skip
-    return state.status, state.parked_from, state.cancel_requested, state.paused, steps, node.lost
+    return state.status, state.parked_from, state.cancel_requested, state.paused, state.failing, steps, node.lost
 
 
 def tracks_that_matter(each: StepState) -> tuple[Track, ...]:

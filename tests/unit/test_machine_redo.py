@@ -60,7 +60,6 @@ def test_a_paused_saga_takes_no_signal_and_resume_does() -> None:
     assert (saga.state.steps["review"].signals, saga.last.wake) == ((3,), False)
     saga.resume()
     assert (saga.kinds[-1], saga.last.wake) == ("step_done review", True)
-    saga.deliver()
     saga.deliver(Did.OK)
     saga.must_be(Status.COMPLETED)
 
@@ -318,7 +317,6 @@ def test_redo_of_a_wait_takes_the_next_signal() -> None:
     saga = Driven(plan(wait(), step(undo=None, retry=ONCE)))
     saga.signal(value=b"1")
     saga.signal(value=b"2")
-    saga.deliver()
     saga.deliver(Did.FAIL)
     saga.redo("review")
     assert (saga.state.steps["review"].result, saga.kinds[-1]) == (3, "step_done review")

@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Callable
 
 import pytest
-from msgspec.structs import replace
 
 from sagas import fold, machine
 from sagas.events import (
@@ -27,8 +26,9 @@ from sagas.events import (
     Start,
     Succeeded,
 )
+from sagas.machine import look
 from sagas.plan import Plan
-from sagas.states import State, Status
+from sagas.states import State, Status, StepStatus
 from sagas.takeover import Action, Ask, Choose, Memory, Misplaced, Run, Wait, assess
 from tests.support.machine_driver import (
     Did,
@@ -42,6 +42,7 @@ from tests.unit import (
     test_machine_choice,
     test_machine_deadline,
     test_machine_late,
+    test_machine_parked_beside,
     test_machine_redo,
     test_machine_requests,
     test_machine_undo,
@@ -112,10 +113,10 @@ def test_every_state_ends_once_failures_stop(walk: Walk, found: bool) -> None:
 
 def revived(plan: Plan, state: State) -> State:
     """What an operator does about a parked saga: sends the signal that did not come, or has it tried again."""
-    (work,) = machine.frontier(plan, replace(state, status=state.parked_from))
-    planned = plan.by_name[work.step]
-    if planned.wait and planned.wait.signal:
-        state = machine.decide(plan, state, Signal(work.step, result(work.step))).state
+    for work in look.parked_work(plan, state):
+        planned = plan.by_name[work.step]
+        if planned.wait and planned.wait.signal:
+            state = machine.decide(plan, state, Signal(work.step, result(work.step))).state
     return machine.decide(plan, state, RetryNow()).state  # which changes nothing where the signal was taken
 
 
@@ -140,6 +141,8 @@ def run_without_trouble(plan: Plan, state: State, found: bool) -> State:
         action = assess(plan, state, a, memory=kept)
         if isinstance(action, Misplaced):
             state = machine.decide(plan, state, Signal(a.step, result(a.step))).state
+            if machine.parked(state) and machine.step_of(state, a.step).status is StepStatus.WAITING:
+                return state  # taken when what parked beside it goes on
             continue
         if isinstance(action, Ask) and found and a.direction is not Direction.SETTLE:
             action = Succeeded(a, result("found"))
@@ -174,6 +177,7 @@ def examples() -> list[Callable[[], None]]:
     modules = (
         test_machine_unknown, test_machine_undo, test_machine_requests, test_machine_late, test_machine_waits,
         test_machine_choice, test_machine_deadline, test_machine_redo,
+        test_machine_parked_beside,
     )  # fmt: skip
     tests = [each for module in modules for name, each in vars(module).items() if name.startswith("test_")]
     return [each for each in tests if not inspect.signature(each).parameters]

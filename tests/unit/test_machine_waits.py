@@ -55,14 +55,13 @@ def test_a_signal_before_the_first_step_that_is_a_wait() -> None:
     assert (saga.kinds[-2:], saga.status, saga.row) == (["step_done review", "completed"], Status.COMPLETED, None)
 
 
-def test_a_signal_ends_the_wait_and_wakes_the_row() -> None:
-    """The row still stands for the wait; whoever begins it puts it where the work is."""
+def test_a_signal_ends_the_wait_and_brings_the_next_row() -> None:
+    """The row of the wait goes, unless somebody holds it; that of the next step comes with the same decision."""
     saga = waiting()
     saga.signal()
-    assert (saga.last.wake, saga.last.rows, saga.delay) == (True, (), 0.0)
-    saga.deliver()
+    assert [(row.step, row.delay) for row in saga.last.rows] == [("ship", 0.0)]
+    assert [work.step for work in saga.last.surplus] == ["review"]
     assert saga.row is not None
-    assert (saga.row.step, saga.delay) == ("ship", 0.0)
     saga.deliver(Did.OK)
     saga.must_be(Status.COMPLETED)
 

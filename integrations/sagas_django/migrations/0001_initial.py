@@ -44,6 +44,7 @@ class Migration(migrations.Migration):
                     ("subject_id", models.TextField(null=True)),
                     ("deadline", models.DateTimeField(null=True)),
                     ("paused", models.BooleanField(default=False)),
+                    ("failing", models.BooleanField(default=False)),
                     ("definition", models.TextField(default="")),
                     ("headers", models.JSONField(default=dict)),
                     ("error", models.TextField(default="")),

@@ -19,6 +19,7 @@ create table sagas_saga (
     subject_id text,
     deadline timestamptz,
     paused boolean not null default false,
+    failing boolean not null default false, -- a step has failed, and others that run beside it come to their end
     definition text not null default '', -- fingerprint of the steps it was started with
     headers jsonb not null default '{}',
     error text not null default '',
@@ -54,7 +55,7 @@ create table sagas_log (
         'started', 'step_done', 'step_failed', 'step_undecided', 'step_not_done', 'step_unknown',
         'step_chosen', 'step_skipped', 'waiting', 'signalled',
         'undo_done', 'undo_failed', 'undo_undecided', 'settle_done', 'settle_failed', 'settle_undecided',
-        'late_answer', 'rebuilt', 'cancel_requested', 'retried', 'redone', 'paused', 'resumed', 'compensating', 'settling', 'parked',
+        'late_answer', 'rebuilt', 'cancel_requested', 'retried', 'redone', 'paused', 'resumed', 'turning', 'compensating', 'settling', 'parked',
         'completed', 'compensated', 'cancelled', 'aborted'))
 );
 
@@ -228,7 +229,7 @@ end $$;
 create function sagas_get_v1(request json) returns json language sql stable as $$
     select row_to_json(s) from (
         select id, name, version, key, run, status, seq, steps, error, cancel_requested, parked_from,
-            created_at, updated_at, finished_at, deadline, paused, extract(epoch from deadline)::float8 as deadline_epoch
+            created_at, updated_at, finished_at, deadline, paused, failing, extract(epoch from deadline)::float8 as deadline_epoch
         from sagas_saga
         where case when request->>'id' is not null then id = (request->>'id')::uuid
               else name = request->>'name' and key = request->>'key' end

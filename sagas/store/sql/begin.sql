@@ -28,15 +28,18 @@ select b.id, b.token, b.kind, b.queue, b.step, b.direction, b.deliveries,
     extract(epoch from coalesce(%(now)s::timestamptz, clock_timestamp()))::float8 as now,
     b.payload::text as payload,
     b.saga_id, s.name, s.version, s.key, s.status, s.seq, s.steps::text as steps,
-    s.cancel_requested, s.parked_from, s.error, s.paused, extract(epoch from s.deadline)::float8 as deadline,
+    s.cancel_requested, s.parked_from, s.error, s.paused, s.failing, extract(epoch from s.deadline)::float8 as deadline,
     s.definition, b.progress::text as progress, extract(epoch from b.timer_at)::float8 as asked_at,
-    exists (select from sagas_pause p where
+    (select exists (select from sagas_pause)) and exists (select from sagas_pause p where
         (p.kind = 'queue' and p.name = b.queue)
         or (p.kind = 'definition' and p.name = s.name and p.version in (0, s.version))) as held_up,
     b.kind = 'signal' and exists (
         -- what the latest run took over from the one before had arrived before anything that is still on its way
         select from sagas_outbox r where r.kind = 'signal' and r.ordering_key = b.ordering_key
           and (coalesce(r.payload->'carried', '0'), b.id) > (coalesce(b.payload->'carried', '0'), r.id)
+    ) or b.kind in ('pause', 'resume') and exists ( -- the last one that was asked for has the last word
+        select from sagas_outbox r
+        where r.saga_id = b.saga_id and r.kind in ('pause', 'resume') and r.id < b.id
     ) as early,
     h.seqs as history_seqs, h.entries as history,
     -- a request in another queue, which perhaps nobody serves, holds the work up for five minutes only

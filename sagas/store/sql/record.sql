@@ -8,11 +8,14 @@ with given as materialized (
         %(statuses)b::text[], %(steps)b::text[], %(cancels)b::bool[], %(parked_froms)b::text[], %(errors)b::text[],
         %(finished)b::bool[], %(keeps)b::bool[], %(row_steps)b::text[], %(directions)b::text[], %(queues)b::text[],
         %(delays)b::float8[], %(failures)b::int[], %(first_begun)b::float8[], %(goes_on)b::bool[], %(wakes)b::bool[],
-        %(pauseds)b::bool[]
+        %(pauseds)b::bool[], %(failings)b::bool[], %(spares)b::bool[]
     ) as g (id, token, saga_id, seq, new_seq, status, steps, cancel, parked_from, error, finished, keep, step,
-            direction, queue, delay, failures, first_begun, go_on, wake, paused)
+            direction, queue, delay, failures, first_begun, go_on, wake, paused, failing, spare)
 ), taken as materialized (
-    select g.*, coalesce(%(now)s::timestamptz, clock_timestamp()) as now,
+    select g.*, g.keep and not (g.spare and exists (
+            select from sagas_outbox r
+            where r.saga_id = g.saga_id and r.id <> g.id and r.step = g.step and r.direction = g.direction)) as kept,
+        coalesce(%(now)s::timestamptz, clock_timestamp()) as now,
         g.go_on and not exists (select from sagas_pause) and not exists (
             select from sagas_outbox r where r.saga_id = g.saga_id and r.kind not in ('step', 'signal')) as goes_on
     from given g
@@ -20,8 +23,11 @@ with given as materialized (
     join sagas_saga s on s.id = g.saga_id and s.seq = g.seq
     order by g.id
     for update of o, s skip locked
-), others as materialized ( -- the saga's other rows, each as it is now
-    select o.id, taken.now, o.holder, taken.finished and o.kind = 'step' as over
+), others as materialized ( -- the saga's other rows, each as it is now, and whether it is of no use any more
+    select o.id, taken.now, o.holder, o.kind = 'step' and (taken.finished or exists (
+            select from unnest(%(surplus_ids)b::bigint[], %(surplus_steps)b::text[], %(surplus_directions)b::text[])
+                as w (id, step, direction)
+            where w.id = taken.id and w.step = o.step and w.direction = o.direction)) as over
     from taken join sagas_outbox o on o.saga_id = taken.saga_id
     where taken.wake and o.id <> taken.id
     order by o.id
@@ -35,7 +41,7 @@ with given as materialized (
 ), saga as (
     update sagas_saga s
     set status = ok.status, seq = ok.new_seq, steps = ok.steps::jsonb, cancel_requested = ok.cancel,
-        parked_from = ok.parked_from, error = ok.error, paused = ok.paused, updated_at = ok.now,
+        parked_from = ok.parked_from, error = ok.error, paused = ok.paused, failing = ok.failing, updated_at = ok.now,
         finished_at = case when ok.finished then ok.now end
     from ok where s.id = ok.saga_id and ok.new_seq <> ok.seq
 ), log as (
@@ -55,9 +61,9 @@ with given as materialized (
         first_begun_at = case when ok.first_begun is not null then to_timestamp(ok.first_begun)
                               when ok.goes_on then ok.now end,
         due_at = ok.now + make_interval(secs => case when ok.goes_on then %(lease)s::float8 else ok.delay end)
-    from ok where o.id = ok.id and ok.keep
+    from ok where o.id = ok.id and ok.kept
 ), dropped as (
-    delete from sagas_outbox o using ok where o.id = ok.id and not ok.keep
+    delete from sagas_outbox o using ok where o.id = ok.id and not ok.kept
 ), added as (
     insert into sagas_outbox (saga_id, kind, step, direction, queue, due_at, failures, first_begun_at)
     select ok.saga_id, 'step', r.step, r.direction, r.queue, ok.now + make_interval(secs => r.delay), r.failures,
