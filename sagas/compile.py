@@ -149,7 +149,7 @@ def _argument(cls: type, root: type) -> Any:
 
 
 def _beyond(plan: StepPlan) -> dict[str, Any]:
-    """What only some steps have; left out elsewhere, so that a new feature changes the fingerprint of no old definition."""
+    """What only some steps have: a new feature leaves the fingerprints of definitions that do not use it alone."""
     wait = plan.wait and [plan.wait.signal, plan.wait.on_timeout]
     every = {"when": plan.has_when or None, "after": plan.after, "wait": wait}
     return {name: value for name, value in every.items() if value is not None}
