@@ -46,9 +46,10 @@ class Claim(NamedTuple):
 
     jobs: list[list[Delivery]]  # for threads
     awaited: list[Delivery]  # for the event loop
+    put_off: bool = False  # rows were due, and every one of them was paused or has to wait: look for others at once
 
     def __bool__(self) -> bool:
-        return bool(self.jobs or self.awaited)
+        return bool(self.jobs or self.awaited or self.put_off)
 
 
 class Embedded:
@@ -166,7 +167,7 @@ class Embedded:
             surplus = [each.held for job in jobs[free:] for each in job] + [each.held for each in awaited[slots:]]
             if surplus:
                 claims.hand_back(connection, surplus, now=clock.now())
-            return Claim(jobs[:free], awaited[:slots])
+            return Claim(jobs[:free], awaited[:slots], put_off=bool(due) and not begun)
 
     def _lock_due(self, connection: claims.Connection, free: int, slots: int) -> list[tuple[Held, int]]:
         """Rows for the threads, and, looked for apart, rows for the event loop."""

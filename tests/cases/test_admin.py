@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 from collections.abc import Iterator
 
@@ -12,12 +13,15 @@ from django.db import transaction
 from django.test import Client
 
 from sagas import engine
+from sagas.sensitive import MASK
 from sagas.states import Status
 from sagas_celery.publisher import message
 from sagas_django.models import OutboxRow
+from tests.shop.payloads import Order as Payment
+from tests.shop.payloads import Vaulted
 from tests.shop.sagas import Everything, Kinds, Trip
 from tests.shop.world import World
-from tests.support.stories import Aside, begin, drain, log_of, outbox
+from tests.support.stories import Aside, begin, drain, entries, log_of, outbox
 from tests.support.workers import run_together
 
 pytestmark = pytest.mark.usefixtures("shop")
@@ -70,7 +74,7 @@ def test_ad05_payloads_stay_out_of_messages_and_logs(
     world: World, admin: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A card number is in neither the broker's message nor anybody's log, though step, error and result hold it; the
-    admin, for those who may see it, shows markup as text. Masking needs a declaration that does not exist yet."""
+    admin, for those who may see it, shows markup as text. What is declared as sensitive is masked: see the next."""
     begin(Kinds, input=Everything(text=PAN + SCRIPT, extra={"pan": PAN}))
     [row] = OutboxRow.objects.all()
     assert PAN not in str(message("default", [(row.id, row.token)]))
@@ -86,3 +90,32 @@ def test_ad05_payloads_stay_out_of_messages_and_logs(
     assert PAN in page
     assert SCRIPT not in page
     assert "&lt;script&gt;" in page
+
+
+def test_ad05_what_is_declared_sensitive_is_masked(
+    world: World, admin: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A card number declared as sensitive, repeated by a step in its error: neither the broker's message, nor logs, nor
+    the stored error and traceback, nor pages of the admin, nor the command line show it, and markup is text."""
+
+    def declined(run: Vaulted) -> None:
+        raise ConnectionError(f"declined: {run.input.card} {SCRIPT}")
+
+    run = begin(Vaulted, input=Payment(card=PAN))
+    [row] = OutboxRow.objects.all()
+    broker = str(message("default", [(row.id, row.token)]))
+    world.plan("charge", declined, declined, declined)
+    with caplog.at_level(logging.DEBUG):
+        drain()
+    assert Vaulted.get(key="a").status == Status.PARKED
+    logged = "\n".join(logging.Formatter().format(each) for each in caplog.records if each.name.startswith("sagas"))
+    errors = [entry.data["error"] for entry in entries(run) if "error" in entry.data]
+    assert len(errors) == 3 and all(f"declined: {MASK} {SCRIPT}" == error["message"] for error in errors)
+    page = admin.get(f"/admin/sagas/sagarow/{run.id}/change/").content.decode()
+    listed = admin.get("/admin/sagas/sagarow/").content.decode()
+    out = io.StringIO()
+    call_command("sagas", "show", str(run.id), stdout=out)
+    assert MASK in page and MASK in out.getvalue() and "declined" in page
+    for text in (broker, logged, str(errors), page, listed, out.getvalue()):
+        assert PAN not in text
+    assert SCRIPT not in page and "&lt;script&gt;" in page

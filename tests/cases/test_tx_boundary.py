@@ -191,7 +191,7 @@ def test_tx12_one_connection_and_one_transaction() -> None:
 def test_tx13_nothing_waits_for_a_commit_that_never_comes() -> None:
     """Inside a test's own transaction a saga is there at once, except one whose inner block was rolled back.
 
-    The part about a helper that runs sagas inside `TestCase` waits for that helper, see README.md.
+    What the testing kit makes of that inside `TestCase`: `test_tx_kit.py`.
     """
     with transaction.atomic():
         with transaction.atomic():

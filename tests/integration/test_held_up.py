@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -17,7 +18,7 @@ from sagas_outbox import claims
 from sagas_outbox.claims import Room
 from tests.shop.sagas import Externals, Queues, Trip
 from tests.shop.world import World
-from tests.support.stories import NO_WAIT, begin, drain, log_of, outbox
+from tests.support.stories import NO_WAIT, begin, begin_many, drain, log_of, outbox
 
 pytestmark = pytest.mark.usefixtures("shop")
 
@@ -71,3 +72,14 @@ def test_nothing_of_a_queue_that_is_held_up_is_claimed(world: World, wire: psyco
     pauses.resume(wire, Scope.QUEUE, later)
     drain(skip=NO_WAIT)
     assert Queues.get(key="a").status == Status.COMPLETED
+
+
+def test_many_that_are_held_up_do_not_hold_up_the_rest(world: World, wire: psycopg.Connection) -> None:
+    """A worker that has put one row off looks for the next at once; it does not wait for its poll in between."""
+    begin_many(Trip, [f"t{number}" for number in range(30)])
+    begin(Externals, "last")
+    pauses.pause(wire, Scope.DEFINITION, "test.trip", reason="the bank is down")
+    began = time.monotonic()
+    Embedded(DjangoStore("default"), concurrency=1).run(until_idle=True)
+    assert Externals.get(key="last").status == Status.COMPLETED
+    assert time.monotonic() - began < 15  # poll is a second, and there are thirty
