@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 from billiard.exceptions import SoftTimeLimitExceeded
 from django.core.management import call_command
+from django.db import transaction
 
-from sagas import Refused, Retry, Saga, external_step, machine
+from sagas import Refused, Retry, Saga, engine, external_step, machine
 from sagas.points import Point
 from sagas.states import Status
 from sagas_celery.publisher import CeleryPublisher
@@ -44,6 +45,7 @@ from tests.relay.plant import SHORT, children, wait_until
 from tests.relay.sagas import Single
 from tests.shop.models import Booking
 from tests.shop.sagas import Asked, Blind, Charge, Externals, Local, Ordered, Trip
+from tests.shop.waiting import Questioned, Review
 from tests.shop.world import World, world
 from tests.support.stories import (
     NO_WAIT,
@@ -332,6 +334,25 @@ def answered_late(world: World) -> None:
     )
 
 
+def redone(world: World) -> None:
+    parked(world)
+    with transaction.atomic():
+        engine.request("test.charge", "redo", key="x", step="charge", reason="they have no trace of it")
+
+
+def paused_and_resumed(world: World) -> None:
+    begin(Charge, "x")
+    with transaction.atomic():
+        for kind in ("pause", "resume"):
+            engine.request("test.charge", kind, key="x", reason="for a moment")
+
+
+def signalled(world: World) -> None:
+    begin(Questioned, "x")
+    with transaction.atomic():
+        Questioned.answer.send(Review(True, "yes"), key="x")
+
+
 Frozen = tuple[Callable[[World], None], Status, str]  # how to get there, how it ends, an entry of its log
 STATES: dict[Status, Frozen] = {
     Status.RUNNING: (running, Status.COMPLETED, "step_done charge"),
@@ -343,6 +364,10 @@ KINDS: dict[str, Frozen] = {
     "cancel": (cancelled, Status.CANCELLED, "cancel_requested"),
     "retry": (retried, Status.COMPLETED, "retried charge"),
     "abort": (aborted, Status.ABORTED, "aborted"),
+    "redo": (redone, Status.COMPLETED, "redone charge"),
+    "pause": (paused_and_resumed, Status.COMPLETED, "paused"),
+    "resume": (paused_and_resumed, Status.COMPLETED, "resumed"),
+    "signal": (signalled, Status.COMPLETED, "signalled answer"),
     "late_answer": (answered_late, Status.COMPENSATED, "late_answer charge"),
 }
 LONGEST_WAY = 600.0  # seconds: a publish window, a lease, `settle_after`, a backoff; never "some day"

@@ -70,16 +70,34 @@ def database_alias(alias: str, entry: dict[str, Any]) -> Iterator[str]:
     connections.configure_settings(connections.databases)
     if before:
         del connections[alias]
+    known = alias in ports._stores
     ports.register_store(alias, lambda: DjangoStore(alias), owner="sagas_django")
+    _forget_in_async_thread(alias)
     try:
         yield alias
     finally:
         connections[alias].close()
         del connections[alias]
+        _forget_in_async_thread(alias)
         if before:
             connections.databases[alias], connections[alias] = before
         else:
             del connections.databases[alias]
+        if not known:
+            ports.unregister_store(alias)
+
+
+def _forget_in_async_thread(alias: str) -> None:
+    """The thread in which Django's async calls do their work keeps connections too, to the database of before."""
+    from asgiref.sync import SyncToAsync
+    from django.db import connections
+
+    def forget() -> None:
+        if hasattr(connections._connections, alias):
+            connections[alias].close()
+            del connections[alias]
+
+    SyncToAsync.single_thread_executor.submit(forget).result(10)
 
 
 @pytest.fixture(scope="session")
