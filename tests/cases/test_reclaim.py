@@ -178,8 +178,8 @@ def test_rc02_a_body_that_keeps_the_interpreter_to_itself(
     usleep = ctypes.PyDLL(None).usleep  # does not release the interpreter
 
     def hog(run: Any) -> str:
-        for _ in range(45):
-            usleep(60_000)
+        for _ in range(135):
+            usleep(20_000)
         return "done"
 
     world.plan("work", hog)
