@@ -164,4 +164,4 @@ def drain(process: Process, ready: str = "serves") -> None:
     """SIGTERM, once it has said that it is ready: it must end in good order."""
     process.wait_for_output(ready)
     process.terminate()
-    assert process.wait(15) == 0, process.output()
+    assert process.wait(30) == 0, process.output()

@@ -37,6 +37,8 @@ def play(scenario: str, new_scene: SceneMaker) -> None:
         runs = "select run, status from sagas_saga order by run"
         both = [(1, "completed"), (2, "completed")]
         wait_until(lambda: scene.fetch(runs) == both, "the end of both runs")
+        nothing_left = "the end of the lease of the killed worker, on a row that is of no use any more"
+        wait_until(lambda: scene.fetch("select 1 from sagas_outbox") == [], nothing_left)
         drain(heir)
         movements = [what for (what,) in scene.fetch("select what from faults_movement order by id")]
         assert movements == ["reserve", "again first", "reserve", "again second"]

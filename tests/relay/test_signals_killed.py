@@ -9,7 +9,7 @@ import pytest
 from sagas.testing.faults import environment, wait_for_hit
 from sagas.testing.processes import Process
 from tests.relay.conftest import PlantMaker
-from tests.relay.plant import ROOT, SHORT, Plant
+from tests.relay.plant import ROOT, SHORT, Plant, wait_until
 from tests.relay.sagas import Importing
 from tests.relay.test_signals import kinds, said, send, waits
 
@@ -32,7 +32,7 @@ def test_a_worker_killed_over_a_signal(new_plant: PlantMaker, tmp_path: Path, po
         plant.wait_until_completed("killed")
         assert kinds(plant, "killed").count("signalled") == 1
         assert said(plant, "killed") == ["prepare", "yes"]
-        assert plant.value("select count(*) from sagas_outbox") == 0
+        wait_until(lambda: plant.value("select count(*) from sagas_outbox") == 0, "the lease of a killed worker to end")
 
 
 def _worker(plant: Plant, fault: dict[str, str]) -> Process:
