@@ -60,7 +60,7 @@ The closed list. State changes only by writing entries of these kinds; folding t
 """
 
 MEANING = {
-    Direction.DO: "the steps, one after the other",
+    Direction.DO: "the steps whose needs have ended",
     Direction.UNDO: "the compensations, last done first",
     Direction.SETTLE: "the last look at steps that were undone without knowing",
 }

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 import psycopg
 from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from sagas.endings import ending
 from sagas.errors import ConfigurationError
 from sagas.registry import registry
 from sagas.settings import Settings
 from sagas_django.conf import sagas_settings
 from sagas_outbox.link import LIMITS, cut
 
-ENDS: Final = re.compile(
-    r"\s*(?:commit|end|abort|rollback(?!\s+to\b)|begin|start\s+transaction|prepare\s+transaction)\b", re.I
-)
 DJANGO_ONLY = ("cursor_factory", "context", "assume_role", "pool", "server_side_binding", "isolation_level")
 
 
@@ -137,9 +134,9 @@ class DjangoLocal:
 
 def _refuse_the_end(execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
     """Django refuses `commit()` in a body. By SQL it would take along the writes of those who share the transaction."""
-    if isinstance(sql, str) and ENDS.match(sql):
+    if isinstance(sql, str) and (found := ending(sql)):
         raise ConfigurationError(
-            f"a local step must not run {sql.split(';')[0].strip()[:60]!r}: what it writes commits together with its "
+            f"a local step must not run {found!r}: what it writes commits together with its "
             f"log entry when it returns; to undo it all, raise"
         )
     return execute(sql, params, many, context)

@@ -7,9 +7,10 @@ The files name tables without a schema, so `search_path` says where they go. It 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
+from sagas.endings import statements
 from sagas.store.schema_files import schema_sql
 from sagas_outbox.queries import query
 
@@ -20,24 +21,8 @@ FUNCTIONS: Final = (  # what `Table` objects cannot describe
     "drop trigger", "insert into sagas_schema",
 )  # fmt: skip
 OURS: Final = re.compile(r"create (?:or replace )?function (sagas_\w+)\s*\(([^)]*)\)", re.IGNORECASE)
-TOKEN: Final = re.compile(r"--[^\n]*|'(?:[^']|'')*'|(\$\w*\$).*?\1|;", re.DOTALL)
 KEEP_PATH: Final = "select set_config('sagas.search_path', current_setting('search_path'), false)"
 PATH_BACK: Final = "select set_config('search_path', current_setting('sagas.search_path'), false)"
-
-
-def statements(sql: str) -> Iterator[str]:
-    """The statements of a script, without comments before them; quoted text and function bodies stay whole."""
-    begin = 0
-    for token in TOKEN.finditer(sql):
-        if token[0] == ";":
-            yield _bare(sql[begin : token.start()])
-            begin = token.end()
-    if rest := _bare(sql[begin:]):
-        yield rest
-
-
-def _bare(statement: str) -> str:
-    return re.sub(r"\A(?:\s+|--[^\n]*(?:\n|\Z))+", "", statement).rstrip()
 
 
 def install(run: Run, number: int, *, schema: str | None, only: tuple[str, ...] = ("",)) -> None:

@@ -7,7 +7,6 @@ those of single connections are known by ids, which are used again. They look fo
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn
@@ -17,19 +16,12 @@ from psycopg.pq import TransactionStatus
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.orm import Session
 
+from sagas.endings import ending
 from sagas.errors import ConfigurationError, SagaError
-from sagas_sqlalchemy import ddl
 from sagas_sqlalchemy.sources import Source
 
 log = logging.getLogger("sagas.worker")
 
-ENDS: Final = re.compile(
-    r"\s*(?:commit|end|abort|rollback(?!\s+to\b)|begin|start\s+transaction|prepare\s+transaction)\b", re.I
-)
-MAY_END: Final = re.compile(
-    r"\b(?:commit|end|abort|rollback|begin|start|prepare)\b", re.I
-)  # a look before taking apart
-COMMENTS: Final = re.compile(r"\A(?:\s+|--[^\n]*(?:\n|\Z)|/\*.*?\*/)+", re.DOTALL)
 GUARD: Final = "_sagas_guard"  # attribute of a connection that is ours for the time of a transaction
 KEPT: Final = ("commit", "rollback", "close", "invalidate")  # of a connection
 SWALLOWED: Final = (
@@ -57,12 +49,8 @@ class _Guard:
 
 def _executes(connection: Connection, _: Any, statement: str, *rest: Any) -> None:
     guard: _Guard | None = getattr(connection, GUARD, None)
-    if guard is None or guard.open or not MAY_END.search(statement):
-        return
-    for each in ddl.statements(COMMENTS.sub("", statement)):  # a driver may take several at once
-        bare = COMMENTS.sub("", each)
-        if ENDS.match(bare):
-            guard.refuse(bare[:60])
+    if guard is not None and not guard.open and (found := ending(statement)):
+        guard.refuse(found)
 
 
 def _commits(connection: Connection) -> None:
@@ -140,39 +128,26 @@ class SqlAlchemyLocal:
     @contextmanager
     def begin(cls, connection: Connection, source: Source) -> Iterator[SqlAlchemyLocal]:
         """Open one on a fresh connection; commit when the block ends, roll back when it raises."""
-        guard = _Guard()
-        guard.open = True
         connection.begin()
-        made = _kept(source.session_class)
-        session = made.__new__(made)
-        session._guard = guard  # type: ignore[attr-defined]
-        session.__init__(bind=connection, join_transaction_mode="control_fully", **source.options)  # type: ignore[misc]
-        local = cls(connection, session, guard)
-        unwatch = local._watch()
-        try:
-            session.connection()
-            guard.open = False
+        with cls._open(connection, source, "control_fully") as local:
             yield local
-            guard.open = True
-            session.commit()
-        finally:
-            guard.open = True
-            session.close()
-            if connection.in_transaction():
-                connection.rollback()
-            unwatch()
-        local._run_hooks()
 
     @classmethod
     @contextmanager
     def nested(cls, connection: Connection, source: Source) -> Iterator[SqlAlchemyLocal]:
         """Open one as a savepoint of the transaction that is open on a connection, for tests that never commit."""
+        with cls._open(connection, source, "create_savepoint") as local:
+            yield local
+
+    @classmethod
+    @contextmanager
+    def _open(cls, connection: Connection, source: Source, mode: str) -> Iterator[SqlAlchemyLocal]:
         guard = _Guard()
         guard.open = True
         made = _kept(source.session_class)
         session = made.__new__(made)
         session._guard = guard  # type: ignore[attr-defined]
-        session.__init__(bind=connection, join_transaction_mode="create_savepoint", **source.options)  # type: ignore[misc]
+        session.__init__(bind=connection, join_transaction_mode=mode, **source.options)  # type: ignore[misc]
         local = cls(connection, session, guard)
         unwatch = local._watch()
         try:
@@ -184,6 +159,8 @@ class SqlAlchemyLocal:
         finally:
             guard.open = True
             session.close()
+            if mode == "control_fully" and connection.in_transaction():
+                connection.rollback()
             unwatch()
         local._run_hooks()
 

@@ -125,6 +125,8 @@ class Django(Integration):
             "durable": lambda run: transaction.atomic(durable=True).__enter__(),
             "COMMIT": lambda run: self.execute(run, "COMMIT"),
             "ROLLBACK": lambda run: self.execute(run, "ROLLBACK"),
+            "hidden": lambda run: self.execute(run, "select 1; commit"),
+            "commented": lambda run: self.execute(run, "/* done */ -- well\n commit"),
         }
 
     def leave_open(self, run: Any) -> None:

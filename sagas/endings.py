@@ -1,0 +1,37 @@
+"""Telling whether SQL would end the transaction of a local step, however it is wrapped.
+
+A step's writes commit together with its log entry. A body that commits by a statement of its own leaves them behind
+when the entry is not written, and the step runs twice. Drivers take several statements at once, so that one may stand
+behind another, or behind a comment.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+ENDS: Final = re.compile(
+    r"(?:commit|end|abort|rollback(?!\s+to\b)|begin|start\s+transaction|prepare\s+transaction)\b", re.IGNORECASE
+)
+MAY_END: Final = re.compile(r"\b(?:commit|end|abort|rollback|begin|start|prepare)\b", re.IGNORECASE)
+COMMENTS: Final = re.compile(r"\A(?:\s+|--[^\n]*(?:\n|\Z)|/\*.*?\*/)+", re.DOTALL)
+TOKEN: Final = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|(\$\w*\$).*?\1|;", re.DOTALL)
+
+
+def statements(sql: str) -> Iterator[str]:
+    """The statements of a script, without comments before them; quoted text and function bodies stay whole."""
+    begin = 0
+    for token in TOKEN.finditer(sql):
+        if token[0] == ";":
+            yield COMMENTS.sub("", sql[begin : token.start()]).rstrip()
+            begin = token.end()
+    if rest := COMMENTS.sub("", sql[begin:]).rstrip():
+        yield rest
+
+
+def ending(sql: str) -> str | None:
+    """The statement of a script that would end the transaction, shortened to 60 characters; None: there is none."""
+    if not MAY_END.search(sql):  # nearly always
+        return None
+    return next((each[:60] for each in statements(sql) if ENDS.match(each)), None)
