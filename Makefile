@@ -11,7 +11,7 @@ unexport PIP_TARGET
 unexport PIP_PREFIX
 export PIP_USER := 0
 
-.PHONY: help demo demo-up test faults flat lint bench-quick clean
+.PHONY: help demo demo-up docs test faults flat soak chaos lint bench bench-growth bench-quick clean
 
 help:
 	@echo "make demo         a shop and its bank, 200 orders, two kills and a wiped Redis, a summary"
@@ -19,8 +19,13 @@ help:
 	@echo "make test         lint, then every test, against real servers"
 	@echo "make faults       a process dies at every point, and at every pair of them, in some ten minutes"
 	@echo "make flat         memory, connections and sessions after 2,000 and after 10,000 sagas, in some four minutes"
+	@echo "make soak         the same after 200,000 steps (STEPS=), and the outbox is empty and small; takes long"
+	@echo "make chaos        everything goes wrong at random for three minutes (MINUTES=, SEED=), then all has to be right"
 	@echo "make lint         ruff, import-linter, mypy"
+	@echo "make docs         the documentation as a site, in build/site; strict, with every link checked"
 	@echo "make bench-quick  the most telling speed ratios, in about two minutes"
+	@echo "make bench        all speed ratios against the peers, with a picture, in some twenty minutes"
+	@echo "make bench-growth what a million finished or due sagas, an old transaction and many queues cost"
 	@echo "make clean        remove .venv and everything generated"
 
 demo: .venv/installed-demo
@@ -38,11 +43,27 @@ faults: .venv/installed-dev
 flat: .venv/installed-dev
 	timeout 1200 $(VENV) -m pytest -s tests/integration/test_flat.py -m full
 
+soak: .venv/installed-dev
+	timeout 10800 env STEPS=$(or $(STEPS),200000) $(VENV) -m pytest -s tests/integration/test_soak.py -m full
+
+chaos: .venv/installed-dev
+	$(VENV) -m tests.chaos --minutes $(or $(MINUTES),3) $(if $(SEED),--seed $(SEED))
+
+docs: .venv/installed-dev
+	NO_MKDOCS_2_WARNING=1 $(VENV) -m mkdocs build --strict --quiet
+	@echo "Open build/site/index.html"
+
 lint: .venv/installed-dev
 	$(VENV) -m ruff check .
 	$(VENV) -m ruff format --check .
 	$(VENV) -c "from importlinter.cli import lint_imports_command as lint; lint()"
 	$(VENV) -m mypy
+
+bench: .venv/installed-dev
+	$(VENV) -m tests.benchmarks.full
+
+bench-growth: .venv/installed-dev
+	$(VENV) -m tests.benchmarks.growth
 
 bench-quick: .venv/installed-dev
 	$(VENV) -m tests.benchmarks.quick

@@ -13,7 +13,21 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from sagas import machine
-from sagas.events import Abort, Cancel, Event, Pause, Redo, Resume, RetryNow, Signal
+from sagas.events import (
+    ABOUT_A_STEP,
+    Abort,
+    Cancel,
+    Event,
+    MarkDone,
+    MarkNotDone,
+    MarkUndone,
+    Pause,
+    Redo,
+    Resume,
+    RetryNow,
+    Signal,
+    SkipStep,
+)
 from sagas.plan import Plan
 from sagas.states import State
 
@@ -36,7 +50,6 @@ class Offer:
     does: str
     does_parked: str = ""  # what it does to a saga that waits for a person, where that is something else
     overrides: bool = False
-    about_a_step: bool = False
 
 
 OFFERS: Final[dict[str, Offer]] = {
@@ -66,7 +79,27 @@ OFFERS: Final[dict[str, Offer]] = {
         does="What is known about this step is forgotten, and it is done again under a new idempotency key: "
         "if it did happen, it happens twice.",
         overrides=True,
-        about_a_step=True,
+    ),
+    "mark_done": Offer(
+        event=lambda step: MarkDone(step),
+        does="The step counts as done, with the result that you give, and the saga goes on with the next one.",
+        overrides=True,
+    ),
+    "mark_not_done": Offer(
+        event=lambda step: MarkNotDone(step),
+        does="The step counts as not happened, and the saga turns back: what was done before it is undone, last step "
+        "first. The compensation of the step itself is called only where its outcome was unknown and it accepts that.",
+        overrides=True,
+    ),
+    "skip": Offer(
+        event=lambda step: SkipStep(step),
+        does="The saga goes on without this step. Whatever it may have done stays: it is never undone.",
+        overrides=True,
+    ),
+    "mark_undone": Offer(
+        event=lambda step: MarkUndone(step),
+        does="The step counts as undone, by hand, and the saga goes on undoing what was done before it.",
+        overrides=True,
     ),
 }
 
@@ -82,7 +115,7 @@ def allowed_actions(plan: Plan, state: State) -> tuple[Action, ...]:
     return tuple(
         Action(name=name, does=(parked and offer.does_parked) or offer.does, overrides=offer.overrides, step=step)
         for name, offer in OFFERS.items()
-        for step in _targets(plan, offer)
+        for step in _targets(plan, name)
         if changes_something(plan, state, offer.event(step or ""))
     )
 
@@ -104,8 +137,8 @@ def expected_signals(plan: Plan, state: State) -> tuple[str, ...]:
     )
 
 
-def _targets(plan: Plan, offer: Offer) -> Iterator[str | None]:
-    if offer.about_a_step:
+def _targets(plan: Plan, name: str) -> Iterator[str | None]:
+    if name in ABOUT_A_STEP:
         yield from plan.by_name
     else:
         yield None

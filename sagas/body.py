@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, Raw
 
-from sagas import codec, errors
+from sagas import codec, errors, locking
 from sagas.definition import Saga
 from sagas.events import Attempt, ErrorText
 from sagas.fold import track_of
@@ -26,6 +25,8 @@ from sagas.inline import at_once
 from sagas.keys import idempotency_key
 from sagas.machine import step_of
 from sagas.outcome import UNKNOWN
+from sagas.ports import LocalTransaction
+from sagas.registry import registry
 from sagas.step import Step, StepRun
 from sagas.store.rows import Delivery
 from sagas.takeover import Argument
@@ -46,8 +47,7 @@ def step_named(definition: SagaClass, name: str) -> Step[Any, Any]:
     return steps[name]
 
 
-@dataclass(slots=True, kw_only=True)
-class Body:
+class Body(msgspec.Struct, kw_only=True, eq=False):
     """What one body is told about its saga (`RunContext`), and the means to run it."""
 
     delivery: Delivery
@@ -57,12 +57,14 @@ class Body:
     session: Any = None
     alive: Callable[[], bool]
     guard: GuardFor | None  # None: a local step
+    transaction: LocalTransaction | None = None  # of a local step
     apart: Apart | None = None  # where an `async def` body waits for the database; None: it runs alone
     awaits: bool = False  # whether it is `async def`
     idempotency_key: str = ""
     effects: int = 0  # of this attempt that happened, or may have
-    had: set[str] = field(default_factory=set)  # names of those that have their answer, or wait for it
+    had: set[str] = msgspec.field(default_factory=set)  # names of those that have their answer, or wait for it
     read: Any = UNSET  # the input, once it was asked for
+    seen: Body | None = None  # the saga that started this one, once it was asked for
 
     def declared(self) -> Step[Any, Any]:
         """The step that is at work."""
@@ -77,6 +79,31 @@ class Body:
         if self.read is UNSET:
             self.read = self.delivery.reader.input(self.delivery.history, self.definition.input_type)
         return self.read
+
+    @property
+    def parent(self) -> Body:
+        """The saga that started this one, for looking only: what it was given, and what it had done by then."""
+        if self.seen is None:
+            reader, id = self.delivery.reader, self.head.parent
+            assert reader.kin is not None and id is not None
+            found = reader.kin.get(id, reader.hidden)
+            self.seen = Body(
+                delivery=found, definition=registry.get(found.name, found.version), attempt_event=self.attempt_event,
+                limit=0, alive=self.alive, guard=None,
+            )  # fmt: skip
+        return self.seen
+
+    @property
+    def parent_is_far(self) -> bool:
+        """Whether it is the saga of an item, and that of the whole has to be read before its body can look at it."""
+        kin, item = self.delivery.reader.kin, self.definition.of_items
+        return item and kin is not None and self.head.parent is not None and not kin.knows(self.head.parent)
+
+    def load_parent(self) -> None:
+        """Read it, so that the body need not wait for it."""
+        kin, id = self.delivery.reader.kin, self.head.parent
+        assert kin is not None and id is not None
+        kin.load(id)
 
     @property
     def id(self) -> UUID:
@@ -108,6 +135,18 @@ class Body:
         seq = step_of(self.delivery.state, name).result
         assert seq is not None
         return self.delivery.reader.result(self.delivery.history, seq, step_named(self.definition, name))
+
+    def take(self, subjects: tuple[str, ...], patience: float) -> locking.Blocker | None:
+        """Take the semantic locks of the step, or say what stands in the way. `patience` in seconds; 0: none."""
+        step = self.attempt_event.step
+        if self.guard is None:
+            assert self.transaction is not None, f"{self.delivery.label}: no transaction to take semantic locks in"
+            return locking.take(self.transaction.connection, self.delivery, step, subjects, fenced=False)
+        with self.guard(self.delivery, self.idempotency_key).link.use() as connection:
+            found = locking.take(connection, self.delivery, step, subjects, fenced=True)
+            if found is not None and patience:
+                locking.wait(connection, self.delivery, step, found.subject)
+        return found
 
     def effect(self, name: str, call: Callable[[str], Any], *, returns: Any, request: object = None) -> Any:
         self._refuse_to_block("effect(...)", "await self.aeffect(...)")

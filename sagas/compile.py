@@ -16,9 +16,11 @@ from typing import Any, ForwardRef, TypeVar, Union, get_args, get_origin, get_ty
 
 import msgspec
 
+from sagas.children import ONCE, Child
+from sagas.each import Each
 from sagas.errors import DefinitionError
 from sagas.outcome import ContinueAs, NotDone, Unknown
-from sagas.plan import OnUnknown, StepPlan, UndoPlan
+from sagas.plan import OnTimeout, OnUnknown, StepPlan, UndoPlan
 from sagas.retry import FOREVER
 from sagas.step import Step, Undo
 from sagas.storable import check_type, type_label
@@ -40,6 +42,10 @@ def compile_step(each: AnyStep, scope: Mapping[str, Any]) -> tuple[StepPlan, Any
             name=each.name, external=False, queue=each.options.queue, retry=each.options.retry, wait=each.options.wait,
             after=_names(each),
         ), each.of  # fmt: skip
+    if isinstance(each, Each):
+        return _compile_each(each, scope)
+    if isinstance(each, Child):
+        return _compile_child(each, scope), type(None) if each.result is None else each.result.result_type
     hints = resolved_hints(each.body, scope)
     if "return" not in hints:
         raise DefinitionError(f"step {each.name!r}: no return annotation; say what it returns, -> None if nothing")
@@ -63,8 +69,11 @@ def compile_step(each: AnyStep, scope: Mapping[str, Any]) -> tuple[StepPlan, Any
         undo=None if undo is None else _compile_undo(each.name, undo, scope),
         settle_after=options.settle_after,
         max_deliveries=options.max_deliveries,
+        priority=options.priority,
         has_when=options.when is not None,
+        has_lock=options.lock is not None,
         after=_names(each),
+        continues=continues,
     )
     if options.on_unknown is OnUnknown.COMPENSATE and not (plan.undo and plan.undo.accepts_unknown):
         raise DefinitionError(
@@ -72,6 +81,69 @@ def compile_step(each: AnyStep, scope: Mapping[str, Any]) -> tuple[StepPlan, Any
             f"result parameter `... | Unknown` and handle `is UNKNOWN`, or use on_unknown=PARK"
         )
     return plan, result_type
+
+
+def _compile_child(each: Child[Any], scope: Mapping[str, Any]) -> StepPlan:
+    """A step that starts another saga.
+
+    Raises:
+        DefinitionError: what is declared does not go together.
+    """
+    options, child = each.options, each.of
+    retry = options.retry if options.retry_said else ONCE
+    undo = None if each.undo is None else _compile_undo(each.name, each.undo, scope)
+    if undo is None and not options.nothing_to_undo:
+        undo = UndoPlan(external=False, queue="default", retry=retry, timeout=None, children=True)
+    final = child.plan.steps[-1]
+    if final.continues:
+        raise DefinitionError(
+            f"step {each.name!r}: {child.__name__} may go on as another of its kind (ContinueAs), so its end is not "
+            f"the end of what it does; a child has to end"
+        )
+    if each.result is not None and _may_be_skipped(each.result.plan):
+        raise DefinitionError(
+            f"step {each.name!r}: result={child.__name__}.{each.result.name}, but that step may be skipped and then "
+            f"has no result; name one that always ends with one"
+        )
+    return StepPlan(
+        name=each.name, external=False, queue="default", retry=retry, pivot=options.pivot, undo=undo,
+        has_when=options.when is not None, after=_names(each), children=options.children,
+    )  # fmt: skip
+
+
+def _compile_each(each: Each[Any, Any, Any], scope: Mapping[str, Any]) -> tuple[StepPlan, Any]:
+    """A step that is done for each item, by sagas of a definition that is made here."""
+    what, hints = f"step {each.name!r}", resolved_hints(each.doing, scope)
+    parameter = list(inspect.signature(each.doing).parameters)[1]
+    for wanted in (parameter, "return"):
+        if wanted not in hints:
+            raise DefinitionError(f"{what}: {wanted!r} has no annotation; say what an item is, and what is returned")
+    item, result = hints[parameter], hints["return"]
+    check_type(item, where=f"item of {what}")
+    undone = None
+    if each.undoing is not None:
+        given = resolved_hints(each.undoing[0], scope)
+        undone = given.get(list(inspect.signature(each.undoing[0]).parameters)[2])
+        if undone is None:
+            raise DefinitionError(f"the compensation of {what}: its last parameter has no annotation; give it {result}")
+    assert each.owner is not None
+    steps = each.owner.steps
+    final = any(before.options.pivot for before in steps[: steps.index(each)])
+    definition = each.of or each.define(item, result, undone, final=final)
+    (done,) = definition.plan.steps
+    undo = None
+    if done.undo is not None:
+        undo = UndoPlan(external=False, queue="default", retry=ONCE, timeout=None, children=True)
+    plan = StepPlan(
+        name=each.name, external=False, queue="default", retry=ONCE, undo=undo, after=_names(each),
+        has_when=each.options.when is not None, children=each.options.children,
+    )  # fmt: skip
+    tolerant = each.options.children is not None and each.options.children.tolerated != 0
+    return plan, list[Union[result, None]] if tolerant else list[result]  # type: ignore[valid-type] # noqa: UP007
+
+
+def _may_be_skipped(plan: StepPlan) -> bool:
+    return plan.has_when or (plan.wait is not None and plan.wait.on_timeout is OnTimeout.SKIP)
 
 
 def _names(each: AnyStep) -> tuple[str, ...] | None:
@@ -151,8 +223,17 @@ def _argument(cls: type, root: type) -> Any:
 def _beyond(plan: StepPlan) -> dict[str, Any]:
     """What only some steps have: a new feature leaves the fingerprints of definitions that do not use it alone."""
     wait = plan.wait and [plan.wait.signal, plan.wait.on_timeout]
-    every = {"when": plan.has_when or None, "after": plan.after, "wait": wait}
+    every = {"when": plan.has_when or None, "lock": plan.has_lock or None, "after": plan.after, "wait": wait}
     return {name: value for name, value in every.items() if value is not None}
+
+
+def _child(each: AnyStep) -> dict[str, Any]:
+    """Which saga a step starts: its name and version, and which result of it counts."""
+    if isinstance(each, Each):
+        return {"each": [type_label(each.item), each.of and each.of.fingerprint()]}
+    if not isinstance(each, Child):
+        return {}
+    return {"child": [each.of.saga_name, each.of.saga_version, each.result and each.result.name]}
 
 
 def steps_fingerprint(steps: Iterable[AnyStep]) -> str:
@@ -166,6 +247,7 @@ def steps_fingerprint(steps: Iterable[AnyStep]) -> str:
             "on_unknown": str(each.plan.on_unknown),
             "result": type_label(each.result_type),
             **_beyond(each.plan),
+            **_child(each),
             "undo": each.plan.undo
             and [each.plan.undo.external, each.plan.undo.has_resolve, each.plan.undo.accepts_unknown],
         }
@@ -181,13 +263,21 @@ def patient_after_pivot(steps: Sequence[AnyStep]) -> tuple[StepPlan, ...]:
     of a saga sees to its waits as well.
     """
     plans, passed = [], False
-    queue = next((each.plan.queue for each in steps if each.plan.wait is None), "default")
+    queue = next((each.plan.queue for each in steps if each.plan.has_body), "default")
     for each in steps:
         patient = passed and not each.options.retry_said and each.plan.wait is None
         plan = replace(each.plan, retry=replace(each.plan.retry, max_attempts=FOREVER)) if patient else each.plan
-        plans.append(plan if plan.wait is None else replace(plan, queue=queue))
+        plans.append(plan if plan.has_body else _in_queue(plan, queue, final=passed or plan.pivot))
         queue, passed = plans[-1].queue, passed or plan.pivot
     return tuple(plans)
+
+
+def _in_queue(plan: StepPlan, queue: str, *, final: bool) -> StepPlan:
+    """A step that only waits, where whoever runs the steps beside it sees to it; nothing is undone after the pivot."""
+    undo = plan.undo
+    if undo is not None and undo.children:
+        undo = None if final else replace(undo, queue=queue)
+    return replace(plan, queue=queue, undo=undo)
 
 
 def local_names(frame: Any) -> dict[str, Any]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, overload
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar, overload
 
+from sagas.each import FAIL, Each, Tolerate
 from sagas.errors import DefinitionError
+from sagas.locks import SemanticLock
 from sagas.options import UNSAID, Duration, Unsaid, check_options
 from sagas.outcome import Skip
 from sagas.plan import OnUnknown
@@ -25,6 +27,8 @@ def step(
     compensate: Unsaid | None = UNSAID,
     when: Callable[[Any], bool | Skip] | None = None,
     after: Sequence[Step[Any, Any]] | None = None,
+    priority: int = 0,
+    lock: SemanticLock | None = None,
     max_deliveries: int = 5,
 ) -> Callable[[Callable[[S], R]], Step[S, R]]: ...
 def step(body: Any = None, /, **options: Any) -> Any:
@@ -40,6 +44,8 @@ def step(body: Any = None, /, **options: Any) -> Any:
         when: a function of the saga, looked at once before the step begins; where it is false the step is skipped.
         after: the steps that have to have ended before it may begin, such as `[charge, reserve]`; steps that do not
             need each other run side by side. None: the one declared before it. `[]`: none.
+        priority: from -100 to 100: of what is due in its queue the higher goes first, its compensation too.
+        lock: what the saga is to hold from this step to its end, such as `semantic_lock("account:7")`.
         max_deliveries: begins without an answer (killed workers) before it parks.
 
     Raises:
@@ -54,6 +60,9 @@ def step(body: Any = None, /, **options: Any) -> Any:
     return _decorator(body, external=False, options=options)
 
 
+T = TypeVar("T")
+
+
 class External(Protocol):
     """What `@external_step(...)` decorates with."""
 
@@ -61,6 +70,15 @@ class External(Protocol):
     def __call__(self, body: Callable[[S], Awaited[R]], /) -> Step[S, R]: ...
     @overload
     def __call__(self, body: Callable[[S], R], /) -> Step[S, R]: ...
+
+
+class ForEach(Protocol[T]):
+    """What `@external_step(for_each=...)` decorates with."""
+
+    @overload
+    def __call__(self, body: Callable[[S, T], Awaited[R]], /) -> Each[S, T, list[R]]: ...
+    @overload
+    def __call__(self, body: Callable[[S, T], R], /) -> Each[S, T, list[R]]: ...
 
 
 @overload
@@ -78,10 +96,32 @@ def external_step(
     compensate: Unsaid | None = UNSAID,
     when: Callable[[Any], bool | Skip] | None = None,
     after: Sequence[Step[Any, Any]] | None = None,
+    priority: int = 0,
+    lock: SemanticLock | None = None,
     on_unknown: OnUnknown = OnUnknown.PARK,
     settle_after: Duration = 60.0,
     max_deliveries: int = 5,
 ) -> External: ...
+@overload
+def external_step(
+    *,
+    for_each: Callable[[Any], Iterable[T]],
+    concurrency: int = 100,
+    on_failure: Tolerate = FAIL,
+    max_items: int = 10_000,
+    retry: Retry | None = None,
+    timeout: Duration | None = None,
+    queue: str = "default",
+    key_ttl: Duration | None = None,
+    compensate: Unsaid | None = UNSAID,
+    when: Callable[[Any], bool | Skip] | None = None,
+    after: Sequence[Step[Any, Any]] | None = None,
+    priority: int = 0,
+    lock: SemanticLock | None = None,
+    on_unknown: OnUnknown = OnUnknown.PARK,
+    settle_after: Duration = 60.0,
+    max_deliveries: int = 5,
+) -> ForEach[T]: ...
 def external_step(body: Any = None, /, **options: Any) -> Any:
     """Declare an external step: at least once, guarded by `self.idempotency_key`; its outcome can be unknown.
 
@@ -96,9 +136,18 @@ def external_step(body: Any = None, /, **options: Any) -> Any:
         when: a function of the saga, looked at once before the step begins; where it is false the step is skipped.
         after: the steps that have to have ended before it may begin, such as `[charge, reserve]`; steps that do not
             need each other run side by side. None: the one declared before it. `[]`: none.
+        priority: from -100 to 100: of what is due in its queue the higher goes first, its compensation too.
+        lock: what the saga is to hold from this step to its end, such as `semantic_lock("account:7")`.
         on_unknown: what to do before the pivot when nobody can tell what happened: PARK for a person, or COMPENSATE.
         settle_after: seconds between an undo as unknown and the last look for a late effect.
         max_deliveries: begins without an answer (killed workers) before it parks.
+
+        for_each: a function of the saga that returns a list, such as `lambda self: self.load.result`: the step is done
+            once for each item, which the method takes after `self`. The result is the list of what was returned.
+        concurrency: how many items are under way at the same time, at most (1 to 1000).
+        on_failure: what becomes of the step when an item cannot be done: FAIL turns back, COLLECT goes on whatever
+            happens, `tolerate(n)` while not more than n have failed. What failed is None in the result.
+        max_items: with more of them the step fails before any is begun (at most 100,000).
 
     Raises:
         DefinitionError: an argument or the function does not fit.
@@ -108,6 +157,8 @@ def external_step(body: Any = None, /, **options: Any) -> Any:
 
 def _decorator(body: Any, *, external: bool, options: dict[str, Any]) -> Any:
     def declare(function: Callable[[Any], Any]) -> Step[Any, Any]:
+        if "for_each" in options:
+            return Each(function, **options)
         name = getattr(function, "__name__", repr(function))
         return Step(function, check_options(name, external=external, **options))
 

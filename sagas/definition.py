@@ -56,6 +56,7 @@ class Saga(Generic[I]):
     saga_name: ClassVar[str]
     saga_version: ClassVar[int]
     deadline: ClassVar[timedelta | None] = None
+    of_items: ClassVar[bool] = False  # its sagas are the items of a `for_each` step of another
     steps: ClassVar[tuple[Step[Any, Any], ...]] = ()
     plan: ClassVar[_Late[Plan]] = _Late()
     input_type: ClassVar[_Late[Any]] = _Late()
@@ -256,6 +257,8 @@ class Saga(Generic[I]):
         own_transaction: bool = False,
         headers: Mapping[str, str] | None = None,
         deadline: timedelta | datetime | None = None,
+        priority: int = 0,
+        ordering_key: str | None = None,
     ) -> SagaRun:
         """Start a saga in the caller's own transaction: both exist, or neither does.
 
@@ -270,6 +273,8 @@ class Saga(Generic[I]):
             headers: small text values handed to every step, such as trace context.
             deadline: how long the saga may take, or until when: then it turns back, if it still can. Default: what
                 the class says (`class PlaceOrder(Saga[...], ..., deadline=timedelta(days=3))`).
+            priority: from -100 to 100, added to that of its steps: of what is due in a queue the higher goes first.
+            ordering_key: steps of sagas that share it are run one at a time in each queue, in the order of their start.
 
         Raises:
             NotInTransaction: there is no transaction and `own_transaction` is False.
@@ -289,6 +294,8 @@ class Saga(Generic[I]):
             own_transaction=own_transaction,
             headers=headers,
             deadline=cls.deadline if deadline is None else deadline,
+            priority=priority,
+            ordering_key=ordering_key,
         )
 
     @classmethod
@@ -303,6 +310,8 @@ class Saga(Generic[I]):
         own_transaction: bool = False,
         headers: Mapping[str, str] | None = None,
         deadline: timedelta | datetime | None = None,
+        priority: int = 0,
+        ordering_key: str | None = None,
     ) -> SagaRun:
         """The asynchronous twin of `start()`, with the same arguments, result and errors.
 
@@ -322,6 +331,8 @@ class Saga(Generic[I]):
             own_transaction=own_transaction,
             headers=headers,
             deadline=cls.deadline if deadline is None else deadline,
+            priority=priority,
+            ordering_key=ordering_key,
         )
 
     @classmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, closing
 from datetime import datetime
 from pathlib import Path
@@ -13,6 +13,7 @@ import psycopg
 from psycopg.rows import namedtuple_row
 
 from sagas import wording
+from sagas.doctor import Problem
 from sagas.errors import StoreNotReady
 from sagas.ports import Connection, Store
 from sagas.store.schema_files import NAMES
@@ -105,6 +106,9 @@ class Desk(Protocol):
             StoreNotReady: it is such a one.
         """
 
+    def problems(self) -> Iterable[Problem]:
+        """What the integration knows to be wrong: its settings, its Celery app."""
+
     def connect(self) -> AbstractContextManager[Connection]:
         """A connection of psycopg 3 in autocommit, closed at the end of the block."""
 
@@ -135,13 +139,17 @@ class StoreDesk:
         command: what these commands begin with.
         remedy: how the tables get there, such as "run `alembic upgrade head`".
         definitions_file: where released definitions are kept.
+        problems: what the integration knows to be wrong.
     """
 
     words: Wording = wording
 
-    def __init__(self, store: Store, *, command: str, remedy: str, definitions_file: Path | None = None) -> None:
+    def __init__(
+        self, store: Store, *, command: str, remedy: str, definitions_file: Path | None = None,
+        problems: Callable[[], Iterable[Problem]] | None = None,
+    ) -> None:  # fmt: skip
         self.store, self.name, self.command, self._remedy = store, store.name, command, remedy
-        self.definitions_file = definitions_file
+        self.definitions_file, self._problems = definitions_file, problems
         self._connection: Connection | None = None
 
     @property
@@ -170,6 +178,9 @@ class StoreDesk:
         if tables < len(NAMES):
             state = f"has tables of version {tables}, version {len(NAMES)} is needed" if made else "lacks our tables"
             raise StoreNotReady(f"the database of {self.name!r} {state}: {self._remedy} (if done, check the schema)")
+
+    def problems(self) -> Iterable[Problem]:
+        return () if self._problems is None else self._problems()
 
     def connect(self) -> AbstractContextManager[Connection]:
         return closing(self.store.connect())

@@ -30,7 +30,7 @@ from sagas.store.rows import Delivery
 from sagas.takeover import has_one_attempt
 from sagas.worker import Worker
 from sagas_outbox import claims
-from sagas_outbox.claims import Held
+from sagas_outbox.claims import Held, Room
 from sagas_outbox.link import Link
 from sagas_outbox.packing import pack
 from sagas_outbox.scan import Marks
@@ -68,10 +68,11 @@ class Embedded:
         self._draining, self._stir = threading.Event(), threading.Event()
         self.worker = Worker(
             store, end_process=end_process, ends_overruns=False, goes_on=self._goes_on,
-            draining=self._draining.is_set, pace=self.pace, stir=self._stir.set,
+            draining=self._draining.is_set, pace=self.pace, stir=self._stir.set, queues=self.queues,
         )  # fmt: skip
         self._link = Link(store.connect)
         self._marks = Marks()
+        self._rooms: list[Room] = []  # of the last claim
         self._busy = 0
         self._awaited: list[str] = []
         self._lock = threading.Lock()
@@ -117,7 +118,7 @@ class Embedded:
             if until_idle and not found and self._idle():
                 return
             if not found:
-                self._stir.wait(2 * THROTTLE if found_before else self.settings.poll)
+                self._stir.wait(2 * THROTTLE if found_before else self._marks.rest(self.settings.poll, self._serves))
             found_before = bool(found)
 
     def _idle(self) -> bool:
@@ -136,10 +137,11 @@ class Embedded:
         """Begin what is due for the threads and slots that are free."""
         try:
             with self._link.use() as connection:
+                self.worker.declare(connection)
                 self._scan(connection)
                 self.pace.save_if_due(connection)
                 found = self._due(connection, free)
-                self._marks.claimed(len(found.jobs) + len(found.awaited))
+                self._marks.claimed(len(found.jobs) + len(found.awaited), self._rooms)
                 return found
         except psycopg.Error as problem:
             log.warning("cannot claim, trying again in %s s: %s", self.settings.poll, problem)
@@ -151,7 +153,7 @@ class Embedded:
         if self._marks.full_scan_due():
             began = time.monotonic()
             self._awaited = awaited_names()
-            found = claims.queues(connection, now=clock.now())
+            found = claims.lanes(connection, now=clock.now())
             self._marks.full_scan_done(found, time.monotonic() - began)
 
     def _due(self, connection: claims.Connection, free: int) -> Claim:
@@ -167,23 +169,23 @@ class Embedded:
             surplus = [each.held for job in jobs[free:] for each in job] + [each.held for each in awaited[slots:]]
             if surplus:
                 claims.hand_back(connection, surplus, now=clock.now())
-            return Claim(jobs[:free], awaited[:slots], put_off=bool(due) and not begun)
+            put_off = (bool(due) and not begun) or any(room.put_off for room in self._rooms)
+            return Claim(jobs[:free], awaited[:slots], put_off)
 
     def _lock_due(self, connection: claims.Connection, free: int, slots: int) -> list[tuple[Held, int]]:
         """Rows for the threads, and, looked for apart, rows for the event loop."""
-        served = [queue for queue in self._known_queues() if self._serves(queue)]
+        served = sorted(queue for queue in self._marks.lanes if self._serves(queue))
         healthy, now = time.monotonic() >= self._healthy_since, clock.now()
         rooms = self._marks.rooms((queue, self._rows(free)) for queue in served) if free > 0 else []
+        self._rooms = rooms
         if not self._awaited:
             return claims.lock_due(connection, rooms, begun=healthy, now=now) if rooms else []
         places = self._marks.rooms((queue, slots) for queue in served)
+        self._rooms = [*rooms, *places]
         found = claims.lock_due_of(connection, places, work=self._awaited, begun=healthy, now=now) if places else []
         if rooms:
             found += claims.lock_due_of(connection, rooms, work=self._awaited, but=True, begun=healthy, now=now)
         return found
-
-    def _known_queues(self) -> list[str]:
-        return sorted(set(self._marks.marks) | self.queues)
 
     def _rows(self, free: int) -> int:
         """Rows that keep the free threads busy for about one message's work each."""

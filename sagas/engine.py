@@ -21,6 +21,7 @@ from sagas import clock, codec, errors, ports, requests
 from sagas.actions import Action, allowed_actions
 from sagas.bare import bare_caller
 from sagas.definition import OnExisting, Saga
+from sagas.events import RESOLUTIONS
 from sagas.ports import Caller, Work
 from sagas.registry import registry
 from sagas.states import State, Status, StepState
@@ -85,11 +86,25 @@ def start(
     own_transaction: bool = False,
     headers: Mapping[str, str] | None = None,
     deadline: timedelta | datetime | None = None,
+    priority: int = 0,
+    ordering_key: str | None = None,
 ) -> SagaRun:
     """Start a saga on the caller's connection. See `Saga.start`."""
     caller = ports.caller(using, call=f"{definition.__name__}.start")
     return caller.run(
-        _starting(caller, definition, input, key, subject, on_existing, own_transaction, headers, deadline)
+        _starting(
+            caller,
+            definition,
+            input,
+            key,
+            subject,
+            on_existing,
+            own_transaction,
+            headers,
+            deadline,
+            priority,
+            ordering_key,
+        )
     )
 
 
@@ -104,11 +119,25 @@ async def astart(
     own_transaction: bool = False,
     headers: Mapping[str, str] | None = None,
     deadline: timedelta | datetime | None = None,
+    priority: int = 0,
+    ordering_key: str | None = None,
 ) -> SagaRun:
     """Start a saga on the caller's connection. See `Saga.astart`."""
     caller = ports.caller(using, call=f"{definition.__name__}.start", asynchronous=True)
     return await caller.arun(
-        _starting(caller, definition, input, key, subject, on_existing, own_transaction, headers, deadline)
+        _starting(
+            caller,
+            definition,
+            input,
+            key,
+            subject,
+            on_existing,
+            own_transaction,
+            headers,
+            deadline,
+            priority,
+            ordering_key,
+        )
     )
 
 
@@ -122,6 +151,8 @@ def _starting(
     own_transaction: bool,
     headers: Mapping[str, str] | None,
     deadline: timedelta | datetime | None,
+    priority: int,
+    ordering_key: str | None,
 ) -> Work[SagaRun]:
     # before anything is checked that may flush the subject
     if not own_transaction and not caller.in_transaction():
@@ -130,8 +161,9 @@ def _starting(
             f"saga could part; call it inside one, or pass own_transaction=True when there is no business change"
         )
     request, encoded = requests.to_start(
-        caller, definition, input, key=key, subject=subject, on_existing=on_existing, headers=headers, deadline=deadline
-    )
+        caller, definition, input, key=key, subject=subject, on_existing=on_existing, headers=headers,
+        deadline=deadline, priority=priority, ordering_key=ordering_key,
+    )  # fmt: skip
     answer = yield from _ask("start", request)
     if answer["created"]:
         caller.wake_after_commit()
@@ -258,27 +290,33 @@ def request(
     reason: str,
     actor: str = "",
     step: str = "",
+    result: Any = None,
+    seen: int | None = None,
     using: Any = None,
 ) -> SagaRun:
     """Insert a request for a worker to apply; returns the saga as it stood before.
 
     Args:
         name: of the saga class; None: whatever has this id.
-        kind: "cancel", "retry", "abort", "redo", "pause" or "resume".
+        kind: "cancel", "retry", "abort", "redo", "mark_done", "mark_not_done", "skip", "mark_undone", "pause" or
+            "resume".
         key: business key of the saga, or
         id: its id.
         reason: why; stored in the log.
         actor: who asks; stored in the log.
-        step: the step that a "redo" is about.
+        step: the step that it is about: of a "redo", and of what an operator decides about a step.
+        result: what the step returned, of its declared type; for "mark_done".
+        seen: `seq` of the saga as it was looked at: what is decided about a step does not count if it has moved on
+            since. None: as it stands now.
         using: as for `Saga.start()`.
 
     Raises:
-        InvalidInput: there is no such kind, or a redo without a step of the saga.
+        InvalidInput: there is no such kind, no step of the saga, or a result that is not of the step's type.
         SagaNotFound: there is no such saga.
         UnknownSaga: its definition is not known in this process.
     """
     caller = ports.caller(using, call="request")
-    return caller.run(_requesting(caller, name, kind, key, id, reason, actor, step))
+    return caller.run(_requesting(caller, name, kind, key, id, reason, actor, step, result, seen))
 
 
 async def arequest(
@@ -290,23 +328,29 @@ async def arequest(
     reason: str,
     actor: str = "",
     step: str = "",
+    result: Any = None,
+    seen: int | None = None,
     using: Any = None,
 ) -> SagaRun:
     """The asynchronous twin of `request`."""
     caller = ports.caller(using, call="request", asynchronous=True)
-    return await caller.arun(_requesting(caller, name, kind, key, id, reason, actor, step))
+    return await caller.arun(_requesting(caller, name, kind, key, id, reason, actor, step, result, seen))
 
 
 def _requesting(
     caller: Caller, name: str | None, kind: str, key: str | None, id: UUID | None, reason: str, actor: str,
-    step: str = "",
+    step: str = "", result: Any = None, seen: int | None = None,
 ) -> Work[SagaRun]:  # fmt: skip
     requests.text(reason, "reason", requests.MAX_REASON)
     found = yield from _finding(caller, name, key, id)
-    plan = registry.get(found.name, found.version).plan
-    requests.check_kind(plan, kind, step)
-    queue = plan.steps[0].queue
-    payload = {"reason": reason, "actor": actor} | ({"step": step} if step else {})
+    definition = registry.get(found.name, found.version)
+    requests.check_kind(definition.plan, kind, step)
+    queue = definition.plan.steps[0].queue
+    payload: dict[str, Any] = {"reason": reason, "actor": actor} | ({"step": step} if step else {})
+    if kind in RESOLUTIONS:
+        payload["seen"] = found.seq if seen is None else seen
+    if kind == "mark_done":
+        payload["value"] = requests.result_of(caller, definition, step, result)
     yield from _ask("request", {"id": str(found.id), "kind": kind, "queue": queue, "payload": payload})
     caller.wake_after_commit()
     return found

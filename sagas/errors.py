@@ -18,6 +18,7 @@ SagaError
 ├── EffectMismatch          an effect is asked for under a key that stands for another request
 ├── LeaseLost               this worker may no longer act for the saga
 ├── Refused                 raised by step bodies: "this attempt definitely did nothing"
+│   └── LockHeld            a semantic lock that the step is to take is held by another saga
 └── Undecided               raised by `resolve`: "cannot tell yet, ask again"
 """
 
@@ -124,6 +125,10 @@ class Refused(SagaError):
     Raise it in a step body to stop the saga and compensate (after the pivot: to park it). Any
     other exception says "perhaps it happened" and is retried.
     """
+
+
+class LockHeld(Refused):
+    """Another saga holds the semantic lock that the step is to take, for longer than the step may wait."""
 
 
 class Undecided(SagaError):

@@ -5,116 +5,60 @@ Plain values without behaviour. Everything that gives them a meaning is in `saga
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
 
+from sagas.entries import Direction as Direction
+from sagas.entries import Entry as Entry
+from sagas.entries import ErrorText as ErrorText
+from sagas.entries import Facts as Facts
+from sagas.entries import Kind as Kind
+from sagas.entries import Source as Source
+from sagas.entries import Work as Work
+from sagas.operations import (
+    ABOUT_A_STEP as ABOUT_A_STEP,
+)
+from sagas.operations import (
+    OPERATIONS as OPERATIONS,
+)
+from sagas.operations import (
+    RESOLUTIONS as RESOLUTIONS,
+)
+from sagas.operations import (
+    Abort as Abort,
+)
+from sagas.operations import (
+    Cancel as Cancel,
+)
+from sagas.operations import (
+    MarkDone as MarkDone,
+)
+from sagas.operations import (
+    MarkNotDone as MarkNotDone,
+)
+from sagas.operations import (
+    MarkUndone as MarkUndone,
+)
+from sagas.operations import (
+    Pause as Pause,
+)
+from sagas.operations import (
+    Redo as Redo,
+)
+from sagas.operations import (
+    Resolution as Resolution,
+)
+from sagas.operations import (
+    Resume as Resume,
+)
+from sagas.operations import (
+    RetryNow as RetryNow,
+)
+from sagas.operations import (
+    SkipStep as SkipStep,
+)
 from sagas.states import State
-
-
-class Direction(StrEnum):
-    """Which way a step is being worked on."""
-
-    DO = "do"
-    UNDO = "undo"  # its compensation
-    SETTLE = "settle"  # the last look at a step that was undone as unknown
-
-
-class Source(StrEnum):
-    """Where the answer to an attempt came from."""
-
-    BODY = "body"
-    DEDUPE = "dedupe"
-    RESOLVE = "resolve"
-    SIGNAL = "signal"
-    TIMER = "timer"
-
-
-class Kind(StrEnum):
-    """Log kinds: the closed list. Every entry of a saga log has one."""
-
-    STARTED = "started"
-    STEP_DONE = "step_done"
-    STEP_FAILED = "step_failed"
-    STEP_UNDECIDED = "step_undecided"
-    STEP_NOT_DONE = "step_not_done"
-    STEP_UNKNOWN = "step_unknown"
-    STEP_CHOSEN = "step_chosen"
-    STEP_SKIPPED = "step_skipped"
-    WAITING = "waiting"
-    SIGNALLED = "signalled"
-    UNDO_DONE = "undo_done"
-    UNDO_FAILED = "undo_failed"
-    UNDO_UNDECIDED = "undo_undecided"
-    SETTLE_DONE = "settle_done"
-    SETTLE_FAILED = "settle_failed"
-    SETTLE_UNDECIDED = "settle_undecided"
-    LATE_ANSWER = "late_answer"
-    REBUILT = "rebuilt"
-    CANCEL_REQUESTED = "cancel_requested"
-    RETRIED = "retried"
-    REDONE = "redone"
-    PAUSED = "paused"
-    RESUMED = "resumed"
-    TURNING = "turning"
-    COMPENSATING = "compensating"
-    SETTLING = "settling"
-    PARKED = "parked"
-    COMPLETED = "completed"
-    COMPENSATED = "compensated"
-    CANCELLED = "cancelled"
-    ABORTED = "aborted"
-
-
-class Work(NamedTuple):
-    """One thing to do next: a step and a direction."""
-
-    step: str
-    direction: Direction
-
-
-class ErrorText(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is kept of an exception: text only, cleaned and bounded, never a pickle."""
-
-    type: str
-    message: str
-    traceback: str = ""
-
-
-class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a log entry says besides its kind, step and attempt; stored as its `data`."""
-
-    direction: Direction | None = None
-    deliveries: int = 0  # begun bodies this entry accounts for
-    unknown: bool = False  # one of them has an outcome that nobody knows
-    closed: bool = False  # no further body may begin in this budget
-    refused: bool = False  # the step said no; the saga is to turn back
-    ignored: bool = False  # a request that came too late to matter
-    first_begun_at: float | None = None  # epoch seconds, database clock
-    source: Source | None = None
-    error: ErrorText | None = None
-    reason: str = ""
-    actor: str = ""
-    retry_in: float | None = None  # seconds until the next attempt
-    until: float | None = None  # epoch seconds, database clock: when a wait ends; None: only by a signal
-    open: tuple[str, ...] = ()  # the steps under way beside the one that turns the saga back, or parks
-    ref: int | None = None  # seq of the entry that holds the step's result, where that is not this one
-    deadline: float | None = None  # entry 0: epoch seconds, database clock
-    continued: UUID | None = None  # the saga that goes on from here
-    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET  # a step's result or a signal, encoded
-    saga: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET  # entry 0: name, version, key, subject, headers, input
-
-
-class Entry(msgspec.Struct, frozen=True):
-    """One line of a saga log."""
-
-    seq: int
-    kind: Kind
-    step: str | None = None
-    attempt: int = 0  # number of the attempt it is about, from 1; 0: about none
-    data: Facts = Facts()
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,6 +82,15 @@ class Continuation(msgspec.Struct, frozen=True):
 
     id: UUID
     request: msgspec.Raw
+
+
+class Call(msgspec.Struct, frozen=True):
+    """What is to happen to the children of a step, in the commit that records the decision."""
+
+    do: str  # start, cancel, undo or look
+    step: str
+    generation: int = 0
+    request: msgspec.Raw = msgspec.Raw(b"{}")  # of a start: what they are given
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -231,47 +184,63 @@ class Skipped(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Cancel(msgspec.Struct, frozen=True):
-    """A caller asks to undo the saga."""
+class Begot(msgspec.Struct, frozen=True):
+    """The children of a step are to be started, or the first of them."""
 
-    actor: str = ""
-    reason: str = ""
-
-
-class RetryNow(msgspec.Struct, frozen=True):
-    """An operator says: try again now."""
-
-    actor: str = ""
-    reason: str = ""
+    attempt: Attempt
+    request: msgspec.Raw
+    count: int  # of them that this starts
+    total: int
+    items: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET  # what they are for, where there are many
 
 
-class Abort(msgspec.Struct, frozen=True):
-    """An operator closes a parked saga as it is."""
+class Recalled(msgspec.Struct, frozen=True):
+    """The children of a step are to turn back: the saga does."""
 
-    actor: str = ""
-    reason: str = ""
+    attempt: Attempt
 
 
-class Redo(msgspec.Struct, frozen=True):
-    """An operator says: forget what is known about this step of a parked saga, and do it under a new key."""
+class Looks(msgspec.Struct, frozen=True):
+    """The row of a step that waits for its children was begun: how they stand has to be looked at."""
+
+    attempt: Attempt
+
+
+class Children(msgspec.Struct, frozen=True, kw_only=True):
+    """How the children of a step stood when somebody looked, after one of them had come to its end."""
 
     step: str
+    generation: int = 0  # of the step: children of an earlier one do not count
+    round: int = 0  # attempts of the step by then, and
+    started: int = 0  # how many had been started: who has looked before that changed looks again
+    open: int = 0  # not ended
+    completed: int = 0
+    undone: int = 0  # compensated or cancelled
+    aborted: int = 0
+    now: float = 0.0  # epoch seconds, database clock
+    jitter: float = 1.0  # from 0 up to 1
+    reason: str = ""  # which of them came to nothing, and why
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET  # of the step, once all have ended
+    problem: str = ""  # why there is none
+    request: msgspec.Raw = msgspec.Raw(b"{}")  # those to be started next
+    count: int = 0  # so many
+
+
+class UndoCompleted(msgspec.Struct, frozen=True):
+    """The saga that started this one turns back: what this one has completed is to be undone."""
+
     actor: str = ""
     reason: str = ""
 
 
-class Pause(msgspec.Struct, frozen=True):
-    """An operator says: begin nothing more of this saga for now."""
+class Blocked(msgspec.Struct, frozen=True):
+    """Another saga holds a semantic lock that the step is to take; its body has not begun."""
 
-    actor: str = ""
-    reason: str = ""
-
-
-class Resume(msgspec.Struct, frozen=True):
-    """An operator says: go on with a paused saga."""
-
-    actor: str = ""
-    reason: str = ""
+    attempt: Attempt
+    subject: str
+    reason: str
+    wait: float  # seconds that the step may wait at most
+    held: bool = True  # False: another saga is just taking it
 
 
 class Signal(msgspec.Struct, frozen=True):
@@ -295,16 +264,17 @@ class Rebuild(msgspec.Struct, frozen=True):
 
 Answer = (
     Succeeded | Unstorable | Refused | Failed | NotDone | Undecided | Lost | Withdrawn
-    | Waits | TimedOut | Chosen | Skipped
+    | Waits | TimedOut | Chosen | Skipped | Blocked | Begot | Recalled | Looks
 )  # fmt: skip
-Request = Cancel | RetryNow | Abort | Redo | Pause | Resume | Signal | LateAnswer | Rebuild
+Request = (
+    Cancel | RetryNow | Abort | Redo | Resolution | Pause | Resume | Signal | LateAnswer | Rebuild
+    | Children | UndoCompleted
+)  # fmt: skip
 Event = Start | Answer | Request
-OPERATIONS: dict[str, type[Request]] = {  # by outbox kind
-    "cancel": Cancel, "retry": RetryNow, "abort": Abort, "redo": Redo, "pause": Pause, "resume": Resume,
-}  # fmt: skip
 EVENTS: tuple[type[Event], ...] = (
     Start, Succeeded, Unstorable, Refused, Failed, NotDone, Undecided, Lost, Withdrawn, Waits, TimedOut, Chosen,
-    Skipped, Cancel, RetryNow, Abort, Redo, Pause, Resume, Signal, LateAnswer, Rebuild,
+    Skipped, Blocked, Begot, Recalled, Looks, Cancel, RetryNow, Abort, Redo, MarkDone, MarkNotDone, SkipStep,
+    MarkUndone, Pause, Resume, Signal, LateAnswer, Rebuild, Children, UndoCompleted,
 )  # fmt: skip
 
 
@@ -317,6 +287,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     delay: float = 0.0
     failures: int = 0
     first_begun_at: float | None = None
+    priority: int = 0  # of the step; that of the saga is added to it
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -338,3 +309,4 @@ class Decision(msgspec.Struct, frozen=True):
     wake: bool = False  # make the saga's rows that nobody holds due now
     marks: tuple[Mark, ...] = ()
     next: Continuation | None = None  # a saga to start
+    calls: tuple[Call, ...] = ()  # about children

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from sagas.events import Direction, Entry, Facts, Kind
@@ -56,7 +57,7 @@ def _with_step(state: State, entry: Entry, **changes: Any) -> State:
 
 def _ended(state: State, entry: Entry, **changes: Any) -> State:
     """The step has come to its end going forward."""
-    return _with_step(state, entry, open=False, **changes)
+    return _with_step(state, entry, open=False, recalled=False, blocked=None, **changes)
 
 
 def _opened(state: State, names: tuple[str, ...]) -> State:
@@ -112,8 +113,25 @@ def _step_chosen(state: State, entry: Entry) -> State:
     return _with_step(state, entry, chosen=True)
 
 
+def _step_blocked(state: State, entry: Entry) -> State:
+    return _with_step(state, entry, blocked=entry.data.until, do=_counted(state, entry))
+
+
 def _waiting(state: State, entry: Entry) -> State:
     return _with_step(state, entry, status=StepStatus.WAITING, until=entry.data.until)
+
+
+def _children_started(state: State, entry: Entry) -> State:
+    step, data = state.steps.get(entry.step or "", UNTOUCHED), entry.data
+    items = entry.seq if isinstance(data.result, Raw) else step.items
+    return _with_step(
+        state, entry, status=StepStatus.WAITING, until=None, total=data.total, started=step.started + data.count,
+        items=items,
+    )  # fmt: skip
+
+
+def _children_recalled(state: State, entry: Entry) -> State:
+    return _with_step(state, entry, recalled=True)
 
 
 def _signalled(state: State, entry: Entry) -> State:
@@ -139,7 +157,10 @@ def _step_unknown(state: State, entry: Entry) -> State:
 def _failed(state: State, entry: Entry) -> State:
     name = _track_field(entry.data)
     failures = track_of(state.steps.get(entry.step or "", UNTOUCHED), Direction(name)).failures
-    return _with_step(state, entry, **{name: _counted(state, entry, failures=failures + 1, asked=0)})
+    track = {name: _counted(state, entry, failures=failures + 1, asked=0), "blocked": None}
+    if entry.data.until is None:
+        return _with_step(state, entry, **track)
+    return _with_step(state, entry, until=entry.data.until, started=0, recalled=False, **track)  # begun anew then
 
 
 def _undecided(state: State, entry: Entry) -> State:
@@ -182,7 +203,7 @@ def _cancel_requested(state: State, entry: Entry) -> State:
 
 def _parked(state: State, entry: Entry) -> State:
     work = {_track_field(entry.data): _counted(state, entry)}
-    state = _opened(_with_step(state, entry, open=False, parked=True, **work), entry.data.open)
+    state = _opened(_with_step(state, entry, open=False, parked=True, blocked=None, **work), entry.data.open)
     parked_from = state.parked_from or state.status
     return replace(state, status=Status.PARKED, parked_from=parked_from, error=entry.data.reason)
 
@@ -198,7 +219,7 @@ def _retried(state: State, entry: Entry) -> State:
     changes: dict[str, Any] = {"parked": False, "open": state.failing and going_forward}
     changes |= {name: replace(_new_budget(track), closed=entry.data.closed)}
     if resumed.steps.get(entry.step or "", UNTOUCHED).status is StepStatus.WAITING:
-        changes |= {"status": StepStatus.PENDING, "until": None}  # it waits anew
+        changes |= {"status": StepStatus.PENDING, "until": None, "started": 0, "recalled": False}  # it waits anew
     resumed = _with_step(resumed, entry, **changes)
     return resumed if resumed.failing else _frontier_only(resumed)
 
@@ -212,6 +233,17 @@ def _redone(state: State, entry: Entry) -> State:
     assert entry.step is not None
     steps = {name: each for name, each in state.steps.items() if name != entry.step} | {entry.step: fresh}
     return _frontier_only(replace(state, status=Status.RUNNING, parked_from=None, error="", steps=steps))
+
+
+def _resolved(state: State, entry: Entry) -> State:
+    """A person says what became of a step; the saga goes on unless another one waits for a person."""
+    if entry.data.ignored:
+        return state
+    state = _with_step(state, entry, parked=False)
+    if any(step.parked for step in state.steps.values()):
+        return state
+    resumed = replace(state, status=state.parked_from or state.status, parked_from=None, error="")
+    return resumed if resumed.failing else _frontier_only(resumed)
 
 
 def _paused(state: State, entry: Entry) -> State:
@@ -248,8 +280,11 @@ EVOLVE: Final[dict[Kind, Callable[[State, Entry], State]]] = {
     Kind.STEP_UNKNOWN: _step_unknown,
     Kind.STEP_CHOSEN: _step_chosen,
     Kind.STEP_SKIPPED: _step_skipped,
+    Kind.STEP_BLOCKED: _step_blocked,
     Kind.WAITING: _waiting,
     Kind.SIGNALLED: _signalled,
+    Kind.CHILDREN_STARTED: _children_started,
+    Kind.CHILDREN_RECALLED: _children_recalled,
     Kind.UNDO_DONE: _undo_done,
     Kind.UNDO_FAILED: _failed,
     Kind.UNDO_UNDECIDED: _undecided,
@@ -261,6 +296,7 @@ EVOLVE: Final[dict[Kind, Callable[[State, Entry], State]]] = {
     Kind.CANCEL_REQUESTED: _cancel_requested,
     Kind.RETRIED: _retried,
     Kind.REDONE: _redone,
+    Kind.RESOLVED: _resolved,
     Kind.PAUSED: _paused,
     Kind.RESUMED: _paused,
     Kind.TURNING: _turning,

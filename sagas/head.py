@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import msgspec
 
 
@@ -18,7 +20,11 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     headers: dict[str, str] = {}
     hash: str = ""  # fingerprint of the input where that is not stored as it is
     definition: str = ""  # fingerprint of the steps it was started with
+    priority: int = 0  # added to that of its steps
+    ordering_key: str | None = None  # in each queue one at a time of those that share it
     root: str = ""  # of a saga that goes on from another: hash of the input that `start()` was given
+    parent: UUID | None = None  # the saga that started it
+    parent_step: str = ""  # and which of its steps: see `sagas.store.starting.branch`
 
 
 _reader = msgspec.json.Decoder(Head)

@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -22,9 +22,11 @@ import psycopg
 from sagas import clock
 from sagas.settings import Settings
 from sagas.store.rows import Delivery
+from sagas.tally import Tally
 from sagas_outbox import claims
 from sagas_outbox.claims import Connection, Held
 from sagas_outbox.link import Link, Links
+from sagas_outbox.presence import Presence
 
 log = logging.getLogger("sagas.worker")
 
@@ -53,6 +55,7 @@ class Heart:
         end_process: ends this process at once.
         ends_overruns: whether a body past its timeout and grace is reason enough; in threads it is only reported.
         draining: whether the process is shutting down.
+        queues: those that this worker serves; empty: all.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class Heart:
         end_process: Callable[[str], None],
         ends_overruns: bool,
         draining: Callable[[], bool],
+        queues: Collection[str] = (),
     ) -> None:
         self._link, self._holder, self._settings = link, holder, settings
         self._end_process, self._ends_overruns, self._draining = end_process, ends_overruns, draining
@@ -74,6 +78,8 @@ class Heart:
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         self._beaten_at = time.monotonic()
+        self._presence = Presence(holder, queues)
+        self.tally: Tally | None = None  # what is written about once a second
         self.also_watch: Callable[[], None] | None = None  # called by the thread that does no I/O; may not wait
 
     def start(self) -> None:
@@ -87,6 +93,7 @@ class Heart:
         self._stop.set()
         for thread in self._threads:
             thread.join(timeout=self._settings.heartbeat)
+        self._presence.leave(self._link)
         self._link.close()
 
     def open_job(self) -> Job:
@@ -173,6 +180,10 @@ class Heart:
                 self._hand_back_waiting()
                 if time.monotonic() - self._beaten_at >= self._settings.heartbeat - tick / 2:
                     self._beat()
+                self._presence.note_if_due(self._link, now=clock.now())
+                if self.tally is not None and self.tally.due:
+                    with self._link.use() as connection:
+                        self.tally.save(connection)
             except psycopg.Error as problem:
                 log.warning("heartbeat failed, leases are at risk: %s", problem)
 

@@ -16,17 +16,19 @@ from dataclasses import dataclass, field
 
 import psycopg
 
-from sagas.events import Answer, Failed, Succeeded
+from sagas import locking
+from sagas.alarms import committed
+from sagas.events import Answer, Blocked, Failed, Succeeded
 from sagas.points import Point, reached
 from sagas.ports import LocalTransaction, Store
 from sagas.recorder import Happened, Recorder, labels
 from sagas.store import rows
-from sagas.store.rows import Delivery
+from sagas.store.rows import Delivery, Recording
 from sagas.takeover import Misplaced
 
 log = logging.getLogger("sagas.worker")
 
-Perform = Callable[[Delivery, object], Answer | Misplaced | None]
+Perform = Callable[[Delivery, LocalTransaction], Answer | Misplaced | None]
 TRANSIENT = ("40001", "40P01", "55P03")  # serialization failure, deadlock, lock not available
 APART = 60.0  # seconds for which a step that met such an error in a group runs alone
 
@@ -96,11 +98,13 @@ class LocalRunner:
 
     def _transaction(self, group: Sequence[Delivery], *, shared: bool) -> list[Delivery]:
         committing = False
+        written: list[Recording] = []
         try:
             with self.store.local() as transaction:
                 happened = self._bodies(transaction, self._lock(transaction, group), shared=shared)
-                continued = self.recorder.record_inside(transaction.connection, happened)
+                continued = self.recorder.record_inside(transaction.connection, happened, written)
                 committing = True
+            committed(written, self.recorder.tally)
             reached(Point.AFTER_RECORD, labels(happened))
             return continued
         except _Alone:
@@ -141,7 +145,7 @@ class LocalRunner:
         outcome: Answer | Misplaced | None = None
         try:
             with transaction.savepoint():
-                outcome = self.perform(delivery, transaction.session)
+                outcome = self.perform(delivery, transaction)
                 if not isinstance(outcome, Succeeded):
                     raise _RolledBack(outcome)
         except _RolledBack as rolled_back:
@@ -151,6 +155,8 @@ class LocalRunner:
                 raise _Alone(str(problem)) from problem
             assert delivery.attempt is not None
             outcome = Failed(delivery.attempt, delivery.reader.error_text(problem))
+        if isinstance(outcome, Blocked) and outcome.wait:
+            locking.wait(transaction.connection, delivery, outcome.attempt.step, outcome.subject)
         if shared and isinstance(outcome, Failed):
             if transaction.connection.broken:
                 raise _Alone(f"{delivery.label}: {outcome.error.message}")

@@ -67,11 +67,10 @@ def find_difference(given: Any, back: Any, path: str) -> Problem | None:
         return path, f"keys {_few(given.keys() ^ back.keys())} would not come back as they are"
     if isinstance(back, (list, tuple)) and len(given) != len(back):
         return _lost(given, back, path)
-    parts = dict(_children(back)) if _compared_by_part(back) else None
-    if parts is None:
+    if not _compared_by_part(back):
         return None if _equal(given, back) else _lost(given, back, path)
-    for suffix, child in _children(given):
-        if suffix in parts and (found := find_difference(child, parts[suffix], path + suffix)) is not None:
+    for suffix, child, other in _pairs(given, back):
+        if (found := find_difference(child, other, path + suffix)) is not None:
             return found
     return None
 
@@ -125,6 +124,16 @@ def _own_problem(value: object) -> str | None:
             if value.utcoffset() is None:
                 return "is a datetime without a time zone; make it aware, for example datetime.now(UTC)"
     return None
+
+
+def _pairs(given: Any, back: Any) -> Iterator[tuple[str, object, object]]:
+    """Parts that belong together. Those of a dict do by their keys: how keys are shown, shortened or hidden, may be the
+    same for several."""
+    if isinstance(back, dict):
+        yield from ((f"[{_short(key)}]", child, back[key]) for key, child in given.items())
+        return
+    parts = dict(_children(back))
+    yield from ((suffix, child, parts[suffix]) for suffix, child in _children(given) if suffix in parts)
 
 
 def _children(value: Any) -> Iterator[tuple[str, object]]:

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from sagas import engine
+from sagas.commanding import Bars, no_bars
 from sagas.desk import Desk, LogLine, OutboxLine, SagaLine
 from sagas.engine import SagaRun
 from sagas.errors import InvalidInput
@@ -24,6 +25,7 @@ from sagas.why import PauseLine, told, why
 from sagas.wording import Wording
 
 WIDEST = 60  # characters of a reason in a listing
+MOST_LOCKS = 100
 WIDEST_VALUE = 200  # characters of a signal, or of progress
 
 
@@ -56,16 +58,23 @@ def listing(
         InvalidInput: a status that does not exist, or a limit below 1.
         StoreNotReady: the database cannot be reached, or lacks our tables.
     """
+    found = chosen(desk, statuses=statuses, name=name, limit=limit, waiting=waiting)
+    if not found:
+        yield f"no saga in {desk.name!r}" + (" fits" if statuses or name or waiting else "")
+        return
+    yield from table(saga_cells(desk, found))
+
+
+def chosen(
+    desk: Desk, *, statuses: list[str], name: str | None, limit: int, waiting: bool = False
+) -> Sequence[SagaLine]:  # fmt: skip
+    """The sagas that `listing` lists; raises what it raises."""
     desk.check_ready()
     for status in statuses:
         _check_status(status)
     if limit < 1:
         raise InvalidInput(f"--limit {limit}: at least 1", path="limit")
-    found = desk.sagas(statuses=statuses, name=name, limit=limit, waiting=waiting)
-    if not found:
-        yield f"no saga in {desk.name!r}" + (" fits" if statuses or name or waiting else "")
-        return
-    yield from table(saga_cells(desk, found))
+    return desk.sagas(statuses=statuses, name=name, limit=limit, waiting=waiting)
 
 
 def saga_cells(desk: Desk, found: Sequence[SagaLine]) -> Iterator[tuple[str, ...]]:
@@ -123,9 +132,14 @@ def description(desk: Desk, wanted: str) -> Iterator[str]:
     saga, words = find(desk, wanted), desk.words
     line, log = desk.saga(saga.id), desk.log(saga.id)
     yield from _head(saga, words)
-    for reason in why(line, desk.rows("pauses", {})):
+    family = desk.rows("operate_family", {"saga": saga.id, "limit": MOST_KIN})
+    for reason in why(line, desk.rows("pauses", {}), family):
         yield f"waits     {one_line(told(reason, words))}"
+    for each in family:
+        yield kin_text(each, words)
     yield from _steps(saga, line, log, words)
+    for lock in desk.rows("locks", {"saga": saga.id, "limit": MOST_LOCKS}):
+        yield lock_text(lock, saga.id, words)
     for row in desk.outbox(saga.id):
         yield outbox_text(row, words)
     previous = None
@@ -133,6 +147,9 @@ def description(desk: Desk, wanted: str) -> Iterator[str]:
         since = "" if previous is None else f"+{(entry.at - previous).total_seconds():.3f} s"
         yield f"{entry.seq:>5}  {words.clock(entry.at)}  {since:>12}  {entry_text(entry, words)}"
         previous = entry.at
+
+
+MOST_KIN = 20  # lines about the sagas that one has started
 
 
 def _head(saga: SagaRun, words: Wording) -> Iterator[str]:
@@ -179,6 +196,7 @@ def step_text(line: StepLine, words: Wording, skipped: str = "") -> str:
     parts += [f"{state.undo.attempts} undo attempts"] if state.undo.attempts else []
     parts += ["outcome of an attempt unknown"] if line.unknown else []
     parts += [f"done anew {state.generation} times"] if state.generation else []
+    parts += ["waits for a semantic lock"] if state.blocked is not None else []
     parts += [f"signals queued: {len(state.signals)}"] if state.signals else []
     parts += [one_line(skipped)] if skipped and state.status is StepStatus.SKIPPED else []
     parts += [f"next: {words.word(words.DIRECTION, line.next)}"] if line.next else []
@@ -186,9 +204,28 @@ def step_text(line: StepLine, words: Wording, skipped: str = "") -> str:
 
 
 def _sort(planned: StepPlan) -> str:
+    if planned.children is not None:
+        return "children" if planned.children.at_once > 1 else "child"
     if planned.wait is not None:
         return "wait for a signal" if planned.wait.signal else "sleep"
     return "external" if planned.external else "local"
+
+
+def lock_text(lock: Any, saga: UUID, words: Wording) -> str:
+    """One semantic lock in words, as it concerns a saga."""
+    does = "awaited" if lock.waiting else "held"
+    whose = "this saga" if lock.saga_id == saga else f"saga {lock.name or '?'} {lock.saga_id} (key {lock.key!r})"
+    since = f"{words.clock(lock.at, 'seconds')} ({words.age(lock.at)} ago)"
+    return f"lock      {one_line(lock.subject):<24} {does} by {one_line(whose)}, step {lock.step}, since {since}"
+
+
+def kin_text(line: Any, words: Wording) -> str:
+    """The saga that started this one, or one that this one started."""
+    label = "parent" if line.is_parent else "child"
+    run = f", run {line.run}" if line.run > 1 else ""
+    error = f": {one_line(line.error)}" if line.error and not line.is_parent else ""
+    status = words.word(words.STATUS, line.status)
+    return f"{label:<9} {line.parent_step:<24} {status:<15} {line.name} {line.id} (key {line.key!r}{run}){error}"
 
 
 def outbox_text(row: OutboxLine, words: Wording) -> str:
@@ -247,30 +284,34 @@ def one_line(text: str) -> str:
     return "".join(each if each.isprintable() else " " for each in text)
 
 
-def verification(desk: Desk, wanted: list[str], complain: Callable[[str], Any]) -> tuple[int, int]:
+def verification(
+    desk: Desk, wanted: list[str], complain: Callable[[str], Any], bar: Bars = no_bars
+) -> tuple[int, int]:  # fmt: skip
     """Compare sagas with their logs; returns how many were looked at and how many problems there are."""
     desk.check_ready()
     ids = [find(desk, each).id for each in wanted] or None
     seen = problems = 0
-    with desk.connect() as connection:
+    with desk.connect() as connection, bar(_total(desk, ids), "sagas") as shown:
         for found in verify(connection, ids):
             if isinstance(found, Finding):
                 problems += 1
                 complain(str(found))
             else:
+                shown.update(found - seen)
                 seen = found
     return seen, problems
 
 
 def rebuilding(
-    desk: Desk, wanted: list[str], say: Callable[[str], Any], complain: Callable[[str], Any]
+    desk: Desk, wanted: list[str], say: Callable[[str], Any], complain: Callable[[str], Any], bar: Bars = no_bars
 ) -> tuple[int, int]:  # fmt: skip
     """Make rows again from logs; returns how many sagas were changed and how many could not be rebuilt."""
     desk.check_ready()
     ids = [_id(desk, each) for each in wanted] or None
     changed = problems = 0
-    with desk.connect() as connection:
+    with desk.connect() as connection, bar(_total(desk, ids), "sagas") as shown:
         for found in rebuild(connection, ids):
+            shown.update(1)
             if found.problem:
                 problems += 1
                 complain(f"{found.label}: {found.problem}")
@@ -278,6 +319,10 @@ def rebuilding(
                 changed += 1
                 say(f"{found.label}: rows made again from its log")
     return changed, problems
+
+
+def _total(desk: Desk, ids: Sequence[UUID] | None) -> int:
+    return len(ids) if ids is not None else max(int(desk.rows("size_estimate", {})[0][0]), 1)
 
 
 def _id(desk: Desk, wanted: str) -> UUID:

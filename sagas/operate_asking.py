@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import getpass
 import sys
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from sagas import codec, engine
 from sagas.actions import OFFERS, expected_signals
@@ -15,11 +15,18 @@ from sagas.errors import CodecError, InvalidInput, NotPossible
 from sagas.operate import find
 from sagas.progress import state_of
 from sagas.registry import registry
+from sagas.step import Step
 from sagas.storable import type_label
 from sagas.waits import Wait
 
+OUTCOMES: Final = {  # what became of a step, by option
+    "done": "mark_done", "not_done": "mark_not_done", "skip": "skip", "compensated": "mark_undone",
+}  # fmt: skip
 
-def ask(desk: Desk, wanted: str, kind: str, reason: str, *, actor: str = "", step: str = "") -> SagaRun:
+
+def ask(
+    desk: Desk, wanted: str, kind: str, reason: str, *, actor: str = "", step: str = "", result: str | None = None
+) -> SagaRun:  # fmt: skip
     """Insert a request for a worker to apply.
 
     Args:
@@ -28,9 +35,11 @@ def ask(desk: Desk, wanted: str, kind: str, reason: str, *, actor: str = "", ste
         kind: of the request.
         reason: why.
         actor: who asks; nothing: the user of this machine.
-        step: the step that a redo is about.
+        step: the step that it is about, where it is about one.
+        result: of a step that is marked as done, as JSON.
 
     Raises:
+        InvalidInput: the result is not of the type of the step; `path` names the field.
         NotPossible: nothing would come of it now; the message says what is possible.
         UnknownSaga: this process does not have the saga's definition.
     """
@@ -43,7 +52,42 @@ def ask(desk: Desk, wanted: str, kind: str, reason: str, *, actor: str = "", ste
             f"{asked}: saga {saga.name} {saga.id} (key {saga.key!r}) is {saga.status}, where this changes nothing; "
             f"possible now: {', '.join(named) or 'nothing, it has ended'}"
         )
-    return engine.request(None, kind, id=saga.id, reason=reason, actor=actor or user(), step=step, using=desk.using)
+    value = None if result is None else read_value(step_of(saga, step), result)
+    return engine.request(
+        None, kind, id=saga.id, reason=reason, actor=actor or user(), step=step, result=value, using=desk.using
+    )  # fmt: skip
+
+
+def resolve(desk: Desk, given: Mapping[str, Any]) -> tuple[str, SagaRun]:
+    """Say what became of a step over which a saga parked; returns the kind of the request, and the saga.
+
+    Args:
+        desk: where.
+        given: the arguments of the command.
+
+    Raises:
+        InvalidInput: none or several of the outcomes are given.
+        NotPossible: nothing would come of it now; the message says what is possible.
+    """
+    chosen = [kind for name, kind in OUTCOMES.items() if given[name] not in (None, False)]
+    if len(chosen) != 1:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in OUTCOMES)
+        raise InvalidInput(f"resolve: say what became of the step, with one of {options}", path="outcome")
+    (kind,) = chosen
+    confirmed(kind, given["yes"])
+    return kind, ask(
+        desk, given["saga"], kind, given["reason"], actor=given["actor"] or "", step=given["step"],
+        result=given["done"],
+    )  # fmt: skip
+
+
+def step_of(saga: SagaRun, name: str) -> Step[Any, Any]:
+    """The step of this name in the definition of a saga.
+
+    Raises:
+        UnknownSaga: this process does not have the definition.
+    """
+    return next(each for each in registry.get(saga.name, saga.version).steps if each.name == name)
 
 
 def asked(desk: Desk, found: SagaRun, kind: str) -> str:
@@ -131,19 +175,20 @@ def signal_waits(name: str, version: int) -> Iterator[Wait[Any]]:
             yield each
 
 
-def read_value(wait: Wait[Any], text: str) -> Any:
-    """A signal from JSON.
+def read_value(step: Step[Any, Any], text: str) -> Any:
+    """A signal, or the result of a step, from JSON.
 
     Raises:
         InvalidInput: it is not of the declared type; `path` names the field.
     """
-    label = type_label(wait.result_type)
+    label = type_label(step.result_type)
     try:
-        return codec.decode(text, wait.result_type, what=wait.name)
+        return codec.decode(text, step.result_type, what=step.name)
     except CodecError as problem:
+        what = "signal" if isinstance(step, Wait) else "the result of"
         reason = str(problem).partition("does not fit the declared type: ")[2] or str(problem)
         raise InvalidInput(
-            f"{problem.path}: {reason}; signal {wait.name!r} is JSON of {label}", path=problem.path
+            f"{problem.path}: {reason}; {what} {step.name!r} is JSON of {label}", path=problem.path
         ) from None  # the cause may repeat what is sensitive
 
 

@@ -2,68 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from sagas import operate, operate_asking, operate_pauses, operate_versions
+from sagas import (
+    operate,
+    operate_asking,
+    operate_beside,
+    operate_data,
+    operate_locks,
+    operate_messages,
+    operate_pauses,
+    operate_queues,
+    operate_schedules,
+    operate_versions,
+    operate_watching,
+)
+from sagas.commanding import Argument, Command, Run, Talk
 from sagas.desk import Desk
+from sagas.errors import InvalidInput
 from sagas.pauses import Scope
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Argument:
-    """One argument of a command: `saga`, or an option such as `--reason`."""
-
-    name: str
-    help: str
-    type: type = str  # str, int, float, or bool for an option that is just there
-    required: bool = False  # of an option; what is no option always is
-    many: bool = False  # an option may be repeated; any number of what is no option
-    default: Any = None
-
-    @property
-    def option(self) -> bool:
-        """Whether it begins with dashes."""
-        return self.name.startswith("-")
-
-    @property
-    def key(self) -> str:
-        """What its value is called."""
-        return self.name.lstrip("-").replace("-", "_")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Talk:
-    """Where a command writes."""
-
-    say: Callable[[str], Any]
-    complain: Callable[[str], Any]
-
-    def all(self, lines: Iterable[str]) -> None:
-        """Say several lines, each as soon as it is known."""
-        for line in lines:
-            self.say(line)
-
-
-Run = Callable[[Desk, Mapping[str, Any], Talk], str | None]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Command:
-    """One command. What `run` returns, if anything, is its last word: it has failed."""
-
-    name: str
-    help: str
-    run: Run
-    arguments: tuple[Argument, ...] = field(default=())
-
 
 SAGA: Final = Argument(name="saga", help="id, or name:key")
 SOME: Final = Argument(name="saga", help="id, or name:key; default: all", many=True)
 STEP: Final = Argument(name="step", help="name of the step")
 REASON: Final = Argument(name="--reason", help="why; stored in the log", required=True)
+YES: Final = Argument(name="--yes", help="you know what it means: do not ask", type=bool)
 ACTOR: Final = Argument(name="--actor", help="who asks; default: the user of this machine")
 FILE: Final = Argument(name="--file", help="the file of released definitions; default: as configured")
 QUEUE: Final = Argument(name="queue", help="name of the queue")
@@ -71,13 +36,31 @@ DEFINITION: Final = Argument(name="definition", help="NAME, or NAME:VERSION")
 
 
 def _list(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
+    if given["stuck"]:
+        _list_stuck(desk, given, talk)
+        return
+    if talk.json:
+        talk.give(operate_data.listed(desk, given))
+        return
     talk.all(operate.listing(
         desk, statuses=list(given["status"] or ()), name=given["name"], limit=given["limit"], waiting=given["waiting"]
     ))  # fmt: skip
 
 
+def _list_stuck(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
+    if given["status"] or given["waiting"]:
+        raise InvalidInput("--stuck goes with --name and --limit only", path="stuck")
+    desk.check_ready()
+    found = operate_watching.stuck_sagas(desk, name=given["name"], limit=given["limit"])
+    talk.give(operate_data.stuck(found))
+    talk.all(operate_watching.stuck_lines(desk, found))
+
+
 def _show(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
     desk.check_ready()
+    if talk.json:
+        talk.give(operate_data.shown(desk, given["saga"]))
+        return
     talk.all(operate.description(desk, given["saga"]))
 
 
@@ -93,11 +76,16 @@ def _asking(kind: str, help: str) -> Command:
         )
         talk.say(operate_asking.asked(desk, found, kind))
 
-    yes = Argument(name="--yes", help="you know what it means: do not ask", type=bool)
     return Command(
         name=kind, help=help, run=run,
-        arguments=(SAGA, *((STEP, yes) if about_a_step else ()), REASON, ACTOR),
+        arguments=(SAGA, *((STEP, YES) if about_a_step else ()), REASON, ACTOR),
     )  # fmt: skip
+
+
+def _resolve(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
+    desk.check_ready()
+    kind, found = operate_asking.resolve(desk, given)
+    talk.say(operate_asking.asked(desk, found, kind))
 
 
 def _signal(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
@@ -126,8 +114,18 @@ def _resume(scope: Scope) -> Run:
     return run
 
 
+def _locks(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
+    talk.all(operate_locks.listing(desk, given["limit"]))
+
+
+def _unlock(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
+    desk.check_ready()
+    talk.say(operate_locks.unlock(desk, given["subject"], reason=given["reason"], actor=given["actor"] or ""))
+
+
 def _pauses(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
     desk.check_ready()
+    talk.give(operate_data.pauses(desk))
     talk.all(operate_pauses.listing(desk))
 
 
@@ -152,13 +150,15 @@ def _replay(desk: Desk, given: Mapping[str, Any], talk: Talk) -> str:
 
 
 def _verify(desk: Desk, given: Mapping[str, Any], talk: Talk) -> str | None:
-    seen, problems = operate.verification(desk, list(given["saga"]), talk.complain)
+    seen, problems = operate.verification(desk, list(given["saga"]), talk.complain, talk.bar)
+    talk.give({"seen": seen, "problems": problems})
     talk.say(f"{seen} sagas verified, {problems} problems")
     return f"{problems} problems, listed above; the log is the truth" if problems else None
 
 
 def _rebuild(desk: Desk, given: Mapping[str, Any], talk: Talk) -> str | None:
-    changed, problems = operate.rebuilding(desk, list(given["saga"]), talk.say, talk.complain)
+    changed, problems = operate.rebuilding(desk, list(given["saga"]), talk.say, talk.complain, talk.bar)
+    talk.give({"changed": changed, "problems": problems})
     talk.say(f"{changed} sagas rebuilt, {problems} problems")
     return f"{problems} sagas could not be rebuilt, listed above; nothing of them was changed" if problems else None
 
@@ -168,10 +168,12 @@ COMMANDS: Final[tuple[Command, ...]] = (
         Argument(name="--status", help="only these; may be repeated", many=True),
         Argument(name="--name", help="only sagas of this name"),
         Argument(name="--waiting", help="only those that wait for a signal or a time", type=bool),
+        Argument(name="--stuck", help="only those that make no progress, with why and since when", type=bool),
         Argument(name="--limit", help="at most so many (default: 50)", type=int, default=50),
     )),
     Command(name="show", help="one saga: why it waits, its steps, its work and its log", run=_show, arguments=(SAGA,)),
-    Command(name="signal", help="send a saga what it waits for, or will wait for", run=_signal, arguments=(
+    Command(name="signal", help="send a saga what it waits for, or will wait for", run=_signal, also=("send",),
+            arguments=(
         SAGA, Argument(name="step", help="the wait"), Argument(name="value", help="the signal, as JSON"), REASON, ACTOR,
         Argument(name="--dedupe-id", help="names this signal; sent again it changes nothing"),
     )),
@@ -181,6 +183,19 @@ COMMANDS: Final[tuple[Command, ...]] = (
     _asking("pause", "begin nothing more of a saga until it is resumed"),
     _asking("resume", "let a paused saga go on"),
     _asking("redo", "do a step of a parked saga anew, under a new idempotency key: it may happen twice"),
+    Command(name="resolve", help="say what became of a step that a saga parked over", run=_resolve, arguments=(
+        SAGA, STEP,
+        Argument(name="--done", help="it happened; its result, as JSON of the step's type (null where it has none)"),
+        Argument(name="--not-done", help="it did not happen: turn back without it", type=bool),
+        Argument(name="--skip", help="go on without it", type=bool),
+        Argument(name="--compensated", help="it was undone by hand: go on turning back", type=bool),
+        YES, REASON, ACTOR,
+    )),
+    Command(name="locks", help="semantic locks: who holds what, and who waits for it", run=_locks, arguments=(
+        Argument(name="--limit", help="at most so many (default: 1000)", type=int, default=operate_locks.MOST),
+    )),
+    Command(name="unlock", help="free a semantic lock that a saga has left behind that has ended", run=_unlock,
+            arguments=(Argument(name="subject", help="what is locked"), REASON, ACTOR)),
     Command(name="pauses", help="what is paused as a whole", run=_pauses),
     Command(name="pause-queue", help="pause a queue: nothing of it is claimed", run=_pause(Scope.QUEUE),
             arguments=(QUEUE, REASON, ACTOR)),
@@ -205,4 +220,8 @@ COMMANDS: Final[tuple[Command, ...]] = (
             arguments=(SOME,)),
     Command(name="rebuild", help="make saga and outbox rows again from the log, after they were lost", run=_rebuild,
             arguments=(SOME,)),
+    *operate_queues.COMMANDS,
+    *operate_schedules.COMMANDS,
+    *operate_messages.COMMANDS,
+    *operate_beside.COMMANDS,
 )  # fmt: skip

@@ -16,11 +16,13 @@ from enum import Enum
 from typing import Any
 
 from sagas.errors import DefinitionError
-from sagas.plan import OnUnknown, WaitPlan
+from sagas.locks import SemanticLock
+from sagas.plan import ChildrenPlan, OnUnknown, WaitPlan
 from sagas.retry import Retry
 
 LONGEST = 30 * 24 * 3600.0  # seconds; longer waits are waits of the saga, not of one step
 MOST_DELIVERIES = 1000
+MOST_PRIORITY = 100
 QUEUE_NAME = re.compile(r"[\x21-\x7e]{1,100}")
 
 Duration = float | timedelta
@@ -56,6 +58,9 @@ class StepOptions:
     when: Callable[[Any], Any] | None = None
     wait: WaitPlan | None = None
     after: tuple[Any, ...] | None = None  # declared steps; None: the one declared before
+    priority: int = 0
+    lock: SemanticLock | None = None
+    children: ChildrenPlan | None = None
 
 
 def check_options(
@@ -74,6 +79,9 @@ def check_options(
     when: Callable[[Any], Any] | None = None,
     wait: WaitPlan | None = None,
     after: Sequence[Any] | None = None,
+    lock: SemanticLock | None = None,
+    children: ChildrenPlan | None = None,
+    priority: int = 0,
 ) -> StepOptions:
     """Options of a step from the arguments of its decorator.
 
@@ -93,6 +101,10 @@ def check_options(
         raise DefinitionError(f"step {name!r}: max_deliveries={max_deliveries!r} must be a whole number")
     if not 1 <= max_deliveries <= MOST_DELIVERIES:
         raise DefinitionError(f"step {name!r}: max_deliveries={max_deliveries!r} must be from 1 to {MOST_DELIVERIES}")
+    if lock is not None and not isinstance(lock, SemanticLock):
+        raise DefinitionError(
+            f"step {name!r}: lock={lock!r}: write lock=semantic_lock('account:7'), or with a function"
+        )
     return StepOptions(
         external=external,
         retry=check_retry(name, retry),
@@ -108,6 +120,9 @@ def check_options(
         when=None if when is None else check_plain(when, f"step {name!r}: when="),
         wait=wait,
         after=_check_after(name, after),
+        lock=lock,
+        children=children,
+        priority=check_priority(name, priority),
     )
 
 
@@ -138,6 +153,15 @@ def check_queue(name: str, value: object) -> str:
     """A queue name: 1 to 100 visible ASCII characters."""
     if not isinstance(value, str) or not QUEUE_NAME.fullmatch(value):
         raise DefinitionError(f"step {name!r}: queue={value!r} must be 1 to 100 visible ASCII characters, no spaces")
+    return value
+
+
+def check_priority(name: str, value: object) -> int:
+    """A priority: a whole number from -100 to 100."""
+    if isinstance(value, bool) or not isinstance(value, int) or not -MOST_PRIORITY <= value <= MOST_PRIORITY:
+        raise DefinitionError(
+            f"step {name!r}: priority={value!r} must be a whole number from -{MOST_PRIORITY} to {MOST_PRIORITY}"
+        )
     return value
 
 

@@ -203,12 +203,13 @@ def shown_value(value: Any) -> Any:
 
 
 def request_text(payload: str | None) -> str:
-    """What a request says, for a log line: the beginning of it, without anything sensitive or sealed."""
+    """What a request says, for a log line: the beginning of it, without what was signalled, or sensitive, or sealed."""
     try:
         said = msgspec.json.decode(payload or "{}", type=dict[str, Raw])
     except msgspec.MsgspecError:
         return "(unreadable)"
-    return "{" + ", ".join(f"{name}: {shown(bytes(value))[:200]}" for name, value in said.items())[:400] + "}"
+    told = (f"{name}: {shown(bytes(value))[:200]}" for name, value in said.items() if name != "value")
+    return "{" + ", ".join(told)[:400] + "}"
 
 
 def _enveloped(raw: bytes) -> Envelope | None:

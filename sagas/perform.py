@@ -24,6 +24,7 @@ from sagas.body import Body, GuardFor, SagaClass
 from sagas.events import Answer as AnswerEvent
 from sagas.events import (
     Attempt,
+    Blocked,
     Chosen,
     Direction,
     Failed,
@@ -36,18 +37,22 @@ from sagas.events import (
     Waits,
 )
 from sagas.failure import clean
+from sagas.family import beget
 from sagas.guard import Apart
 from sagas.inline import run_here
 from sagas.keys import idempotency_key
+from sagas.locks import SemanticLock
 from sagas.machine import step_of
 from sagas.outcome import NOT_DONE, ContinueAs, Skip
 from sagas.points import Point, reached
+from sagas.ports import LocalTransaction
 from sagas.requests import to_continue
 from sagas.store.rows import Delivery
-from sagas.takeover import Argument, Ask, Choose, Memory, Misplaced, Run, Wait, assess
+from sagas.takeover import Argument, Ask, Beget, Choose, Memory, Misplaced, Run, Wait, assess
 from sagas.waits import Wait as WaitStep
 
 NULL = Raw(b"null")
+LOST = object()  # the lease, before the body began
 MAX_REASON = 2000  # characters
 
 Found = AnswerEvent | Misplaced | None
@@ -69,9 +74,9 @@ def perform(
     definition: SagaClass,
     *,
     limit: int,
-    session: Any,
     alive: Callable[[], bool],
     guard: GuardFor | None,
+    transaction: LocalTransaction | None = None,
 ) -> Found:
     """Do what a begun delivery calls for and say what came of it.
 
@@ -79,16 +84,17 @@ def perform(
         delivery: a begun row of a step.
         definition: its saga class.
         limit: bytes that a result may take.
-        session: what local steps get as `self.session`.
         alive: whether the lease is still held.
         guard: makes the guard for `effect()`; None in a local step.
+        transaction: of a local step: its session, and where it takes its semantic locks.
 
     Returns:
         The event to decide about; `Misplaced` for a row that stands for no work; None when the lease was lost.
     """
     body = Body(
-        delivery=delivery, definition=definition, attempt_event=_begins(delivery), limit=limit, session=session,
-        alive=alive, guard=guard,
+        delivery=delivery, definition=definition, attempt_event=_begins(delivery), limit=limit,
+        session=None if transaction is None else transaction.session,
+        alive=alive, guard=guard, transaction=transaction,
     )  # fmt: skip
     calls = _perform(body)
     try:
@@ -137,6 +143,8 @@ async def aperform(
     )  # fmt: skip
     calls = _perform(body)
     try:
+        if body.parent_is_far:  # as well
+            await apart(body.load_parent)
         if delivery.heavy:  # a body asks for what is large on the event loop, where nothing may wait for it
             await apart(delivery.reader.load_large, delivery.history)
         call = next(calls)
@@ -196,7 +204,7 @@ def _perform(body: Body) -> Calls:
         return _as_of_now(delivery, _choose(body))
     if isinstance(action, Wait):
         return _wait(body)
-    return action
+    return beget(body) if isinstance(action, Beget) else action
 
 
 def _now(delivery: Delivery) -> float:
@@ -287,6 +295,11 @@ def _run(body: Body, action: Run) -> Calls:
     going_forward = event.direction is Direction.DO
     body.idempotency_key = idempotency_key(body.id, step.name, "do" if going_forward else "undo", action.generation)
     label = f"{step.name}:{event.direction}"
+    if going_forward and step.options.lock is not None:
+        blocked = yield from _take(body, step.options.lock)
+        if blocked is not None:
+            return None if blocked is LOST else blocked
+        reached(Point.AFTER_LOCK, label)
     reached(Point.BEFORE_BODY, label)
     try:
         run = body.definition._for_run(body)
@@ -317,6 +330,24 @@ def _run(body: Body, action: Run) -> Calls:
     if isinstance(stored, Raw):
         return Succeeded(event, stored)
     return stored if step.external else Failed(event, stored.error, give_up=True)
+
+
+def _take(body: Body, lock: SemanticLock) -> Calls:
+    """Take what the step is to hold: None, or the event that says why not, or LOST. Its body has not begun."""
+    event = body.attempt_event
+    try:
+        subjects = lock.subjects(body.definition._for_run(body))
+        blocker = yield Call(body.take, (subjects, lock.wait), False)
+    except errors.LeaseLost:
+        return LOST
+    except KeyboardInterrupt:
+        raise
+    except BaseException as problem:
+        earlier = event.lost or step_of(body.delivery.state, event.step).do.unknown
+        return Failed(event, body.error_text(problem), began=bool(earlier))
+    if blocker is None:
+        return None
+    return Blocked(event, blocker.subject, str(blocker), lock.wait, blocker.held)
 
 
 def _continue(body: Body, outcome: ContinueAs, source: Source = Source.BODY) -> AnswerEvent:

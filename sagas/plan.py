@@ -37,6 +37,14 @@ class WaitPlan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ChildrenPlan:
+    """The sagas that a step starts, and for whose end it waits."""
+
+    at_once: int = 1  # so many run at the same time, at most
+    tolerated: int | None = 0  # so many may come to nothing; None: all of them
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class UndoPlan:
     """The compensation of one step."""
 
@@ -46,6 +54,7 @@ class UndoPlan:
     timeout: float | None  # seconds a body may take; None: the store's setting
     has_resolve: bool = False
     accepts_unknown: bool = False  # may be called with UNKNOWN in place of a result
+    children: bool = False  # it has no body: the step's children are undone
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,6 +76,15 @@ class StepPlan:
     after: tuple[str, ...] | None = None  # steps that have to have ended; None: the one declared before it
     wait: WaitPlan | None = None  # None: it has a body
     has_when: bool = False  # it is skipped where its condition is false
+    has_lock: bool = False  # it takes semantic locks before its body begins
+    priority: int = 0  # of its rows, and of those of its compensation: the higher goes first
+    children: ChildrenPlan | None = None  # it has no body of its own: it starts other sagas
+    continues: bool = False  # it may return ContinueAs
+
+    @property
+    def has_body(self) -> bool:
+        """Whether it does something itself, and does not only wait."""
+        return self.wait is None and self.children is None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +122,11 @@ class Plan:
     def has_signals(self) -> bool:
         """Whether any step waits for a signal."""
         return any(step.wait is not None and step.wait.signal for step in self.steps)
+
+    @cached_property
+    def has_locks(self) -> bool:
+        """Whether its sagas may hold semantic locks."""
+        return any(step.has_lock for step in self.steps)
 
     @cached_property
     def retriable(self) -> frozenset[str]:

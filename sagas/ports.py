@@ -14,6 +14,8 @@ import psycopg
 
 from sagas.errors import ConfigurationError, StoreNotReady
 from sagas.settings import Settings
+from sagas_outbox import calling
+from sagas_outbox.errors import UnknownConnection
 
 T = TypeVar("T")
 Connection = psycopg.Connection[Any]
@@ -176,6 +178,16 @@ def caller(using: Any, *, call: str, asynchronous: bool = False) -> Caller:
     )
 
 
+def _caller_of_messages(using: Any, call: str, asynchronous: bool) -> calling.Caller:
+    try:
+        return caller(using, call=call, asynchronous=asynchronous)
+    except ConfigurationError as problem:
+        raise UnknownConnection(str(problem)) from problem
+
+
+calling.resolve_by(_caller_of_messages)
+
+
 def _check_twin(found: Caller, call: str, asynchronous: bool) -> None:
     owner, dot, verb = call.rpartition(".")
     twin = f"{owner}{dot}a{verb}"
@@ -256,6 +268,11 @@ def store(name: str) -> Store:
     except KeyError:
         known = ", ".join(sorted(_stores)) or "none"
         raise ConfigurationError(f"store {name!r} is not set up in this process; known: {known}") from None
+
+
+def store_names() -> list[str]:
+    """The names of all stores of this process, in order."""
+    return sorted(_stores)
 
 
 def unregister_store(name: str) -> None:

@@ -23,6 +23,7 @@ from sagas.sensitive import secrets
 from sagas.storable import facts_of as facts_of_type
 
 if TYPE_CHECKING:
+    from sagas.kin import Kin
     from sagas.step import Step
 
 History = Mapping[int, "bytes | None"]  # data of log entries by seq; None: large, and not loaded
@@ -38,6 +39,7 @@ class Reader:
     read: Read  # what a stored log line says
     payloads: Payloads = PLAIN
     fetch: Fetch | None = None  # the data of one log entry of this saga
+    kin: Kin | None = None  # reads the saga that started this one
     opened: dict[int, bytes] = field(default_factory=dict)  # plain JSON by seq, where that took something
     large: set[int] = field(default_factory=set)  # which of them are large
     hidden: set[str] = field(default_factory=set)  # sensitive values that were read

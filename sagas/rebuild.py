@@ -124,6 +124,7 @@ def _write(connection: Connection, saga_id: UUID, head: Head, plan: Plan, state:
             {
                 "saga_id": saga_id, "step": row.step, "direction": row.direction.value, "queue": row.queue,
                 "delay": float(row.delay), "failures": row.failures, "first_begun": row.first_begun_at,
+                "priority": row.priority,
             },
         )  # fmt: skip
 
@@ -136,6 +137,8 @@ def _saga(saga_id: UUID, head: Head, state: State) -> dict[str, Any]:
         "steps": msgspec.json.encode(state.steps).decode(), "cancel_requested": state.cancel_requested,
         "parked_from": state.parked_from and state.parked_from.value, "error": state.error,
         "subject_type": head.subject_type, "subject_id": head.subject_id,
+        "parent": head.parent, "parent_step": head.parent_step or None,
         "paused": state.paused, "failing": state.failing, "deadline": state.deadline, "definition": head.definition,
+        "priority": head.priority, "ordering_key": head.ordering_key,
         "headers": msgspec.json.encode(head.headers).decode(), "finished": machine.finished(state),
     }  # fmt: skip

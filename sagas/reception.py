@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Sequence
 
-from sagas import clock
+from sagas import clock, family
 from sagas.definition import Saga
 from sagas.errors import PayloadLocked, UnknownSaga
 from sagas.events import Direction
@@ -72,6 +72,7 @@ def receive(
                 good.append(each)
     for delay, held in later.items():
         claims.hand_back(connection, held, delay=delay, now=clock.now())
+    family.look(connection, [each for each in good if each.kind == "children"], settings)
     if paused:
         rows.hold_up(connection, paused, delay=PAUSE_DELAY, soon=REQUEST_DELAY, now=clock.now())
     return good

@@ -11,23 +11,23 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
-from msgspec import Raw, UnsetType
-from msgspec.structs import replace as replace_struct
 from psycopg.pq import TransactionStatus
 
 from sagas import clock, machine
+from sagas.alarms import alarm, committed
 from sagas.definition import Saga
-from sagas.events import Attempt, Decision, Direction, Event, Kind, Signal, Succeeded, Unstorable, Work
+from sagas.events import Attempt, Direction, Event, Signal, Succeeded, Unstorable, Work
 from sagas.keys import idempotency_key
-from sagas.payloads import LARGE, request_text
+from sagas.onward import brings_much, has_loaded, next_delivery
 from sagas.points import Point, reached
 from sagas.store import rows
 from sagas.store.rows import Connection, Delivery, Recording
-from sagas.takeover import NOTHING, Misplaced, has_one_attempt
+from sagas.takeover import Misplaced, has_one_attempt
+from sagas.tally import Tally
 from sagas_outbox import claims
 from sagas_outbox.link import Link
 
@@ -37,7 +37,6 @@ BROKEN = (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction)  # an
 ROUNDS = 40  # tries to record inside a transaction before it is rolled back
 PAUSE = 0.01  # seconds between tries, growing with each
 LONGEST_PAUSE = 0.25
-ALARMING = frozenset(10 * 2**n for n in range(20))  # attempts after which a step that fails on and on is reported
 
 Happened = tuple[Delivery, Event | Misplaced]
 FindPlan = Callable[[Delivery], type[Saga[Any]]]
@@ -89,6 +88,7 @@ class Recorder:
         self._arrived = threading.Condition()
         self._waiting: list[_Ticket] = []
         self._busy = False
+        self.tally = Tally()
 
     def record(self, happened: Sequence[Happened]) -> list[Delivery]:
         """Write what happened; returns the deliveries that this worker goes on with.
@@ -179,6 +179,7 @@ class Recorder:
             try:
                 with self._link.use() as connection:
                     session.turn(connection)
+                committed(session.written, self.tally)
                 return
             except BROKEN as problem:
                 log.warning("recording failed, trying again: %s", problem)
@@ -187,8 +188,15 @@ class Recorder:
             attempt += 1
             time.sleep(min(PAUSE * attempt, LONGEST_PAUSE))
 
-    def record_inside(self, connection: Connection, happened: list[Happened]) -> list[Delivery]:
+    def record_inside(
+        self, connection: Connection, happened: list[Happened], written: list[Recording] | None = None
+    ) -> list[Delivery]:  # fmt: skip
         """Write what happened in the open transaction of local steps whose rows are locked.
+
+        Args:
+            connection: with that transaction.
+            happened: what happened.
+            written: is given what was written, to be told to `alarms.committed` once it is committed.
 
         Raises:
             psycopg.Error: the transaction has to be rolled back.
@@ -199,6 +207,8 @@ class Recorder:
         for attempt in range(ROUNDS):
             session.turn(connection)
             if not session.left:
+                if written is not None:
+                    written += session.written
                 return session.continued
             time.sleep(min(PAUSE * (attempt + 1), LONGEST_PAUSE))
         raise TimeoutError(f"{session.left[0][0].label}: its row stayed locked by another transaction")
@@ -220,16 +230,16 @@ class Recorder:
             and decision.rows[0].direction is not Direction.SETTLE  # which needs what the dedupe table knows by then
             and not isinstance(event, Misplaced)
             and not has_one_attempt(plan, Work(decision.rows[0].step, decision.rows[0].direction))
-            and _has_loaded(delivery, decision)
+            and has_loaded(delivery, decision)
             and self._goes_on(delivery.queue, decision.rows[0].queue)
             and self._follows(delivery, Work(decision.rows[0].step, decision.rows[0].direction))
         )
-        return Recording(delivery, decision, machine.finished(decision.state), goes_on)
+        return Recording(delivery, decision, machine.finished(decision.state), goes_on, frees=plan.has_locks)
 
     def write(self, connection: Connection, batch: list[Recording]) -> dict[int, bool]:
         """One record statement, and one for each large payload after it; a batch that a single bad value spoils is
         written one by one."""
-        light = [each for each in batch if not _is_heavy(each)]
+        light = [each for each in batch if not brings_much(each)]
         if 0 < len(light) < len(batch):
             written = self.write(connection, light)
             for each in batch:
@@ -264,6 +274,7 @@ class _Session:
         self.one_by_one = one_by_one  # nothing else is in the transaction: what cannot be decided is left out
         self.continued: list[Delivery] = []
         self.unsure: list[Recording] = []  # sent, acknowledgement lost
+        self.written: list[Recording] = []
         self.first = first  # the states at hand are what begin loaded
         self.sent_at = 0.0
 
@@ -294,10 +305,11 @@ class _Session:
 
     def settle(self, written: Mapping[int, bool]) -> None:
         """What was written is done with, and goes on where its row was kept for the next step."""
-        self.continued += [_next(r, self.sent_at) for r in self.unsure if written.get(r.delivery.id)]
+        self.continued += [next_delivery(r, self.sent_at) for r in self.unsure if written.get(r.delivery.id)]
         for recording in self.unsure:
             if recording.delivery.id in written:
-                _alarm(recording)
+                self.written.append(recording)
+                alarm(recording)
         done = {recording.delivery.held for recording in self.unsure if recording.delivery.id in written}
         self.unsure = []
         self.left = [each for each in self.left if each[0].held not in done]
@@ -318,22 +330,6 @@ class _Session:
         self.left = kept
 
 
-def _alarm(recording: Recording) -> None:
-    delivery, state = recording.delivery, recording.decision.state
-    if delivery.kind == "signal" and not recording.decision.entries:
-        log.warning(
-            "%s: the saga has ended, the signal is dropped: %.200s", delivery.label, request_text(delivery.payload)
-        )
-    for entry in recording.decision.entries:
-        if entry.kind is Kind.STEP_FAILED and entry.attempt in ALARMING:
-            log.error("%s: has failed %d times and is tried again; %s", delivery.label, entry.attempt, entry.data.error)
-    if machine.parked(state) and not machine.parked(delivery.state):
-        log.error(
-            "%s: parked, a person has to decide: %s; look with `sagas show %s`, then retry, cancel or abort it",
-            delivery.label, state.error, delivery.saga_id,
-        )  # fmt: skip
-
-
 def _remember(connection: Connection, delivery: Delivery, event: Event | Misplaced) -> None:
     if not isinstance(event, Succeeded | Unstorable) or delivery.attempt is None:
         return
@@ -347,48 +343,6 @@ def _remember(connection: Connection, delivery: Delivery, event: Event | Misplac
     # that another run has to follow cannot be kept: whoever takes over asks again, under the same key
     result = event.result if isinstance(event, Succeeded) and event.next is None else None
     rows.remember(connection, delivery, key, result)
-
-
-def _next(done: Recording, sent_at: float) -> Delivery:
-    """The same row, begun again for the next step in the commit that recorded the one before."""
-    delivery, decision = done.delivery, done.decision
-    row = decision.rows[0]
-    assert delivery.attempt is not None
-    now = delivery.attempt.now + sent_at - delivery.begun_at
-    return replace(
-        delivery, token=delivery.token + 1, queue=row.queue, state=decision.state, memory=NOTHING, late=None,
-        progress=None,
-        attempt=replace_struct(
-            delivery.attempt, step=row.step, direction=row.direction, deliveries=1, now=now,
-            first_begun_at=row.first_begun_at or now,
-        ),
-        begun_at=sent_at, history=_history(delivery, decision),
-    )  # fmt: skip
-
-
-def _has_loaded(delivery: Delivery, decision: Decision) -> bool:
-    """Whether all that bodies may read is here. A signal that another row recorded meanwhile, and perhaps took the saga
-    past its wait with, is not in what begin has loaded: begin again, and load it."""
-    known = delivery.history.keys() | {entry.seq for entry in decision.entries}
-    return all(step.result is None or step.result in known for step in decision.state.steps.values())
-
-
-def _history(delivery: Delivery, decision: Decision) -> dict[int, bytes | None]:
-    """What was known, and what was recorded now; what is large is loaded again by whoever asks for it."""
-    return delivery.history | {
-        entry.seq: None if weight(entry.data.result) > LARGE else rows.facts_bytes(entry)
-        for entry in decision.entries
-        if rows.is_result(entry)
-    }  # fmt: skip
-
-
-def weight(result: Raw | UnsetType) -> int:
-    """Bytes of a stored result."""
-    return len(memoryview(result)) if isinstance(result, Raw) else 0
-
-
-def _is_heavy(recording: Recording) -> bool:
-    return any(weight(entry.data.result) > LARGE for entry in recording.decision.entries)
 
 
 def labels(happened: Sequence[tuple[Delivery, object]]) -> str:

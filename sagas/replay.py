@@ -17,7 +17,7 @@ from msgspec import Raw
 from sagas import machine
 from sagas.body import Body, SagaClass, step_named
 from sagas.errors import CodecError, PayloadLocked, SagaNotFound, UnknownSaga
-from sagas.events import Attempt, Direction, Entry, Kind, Work
+from sagas.events import Attempt, Direction, Entry, Kind, Source, Work
 from sagas.fold import evolve
 from sagas.head import Head, read_head
 from sagas.outcome import Skip
@@ -32,8 +32,8 @@ from sagas_outbox.queries import query, run
 PACKAGE = "sagas.store"
 ABOUT_WORK = frozenset({
     Kind.STEP_DONE, Kind.STEP_FAILED, Kind.STEP_UNDECIDED, Kind.STEP_NOT_DONE, Kind.STEP_UNKNOWN, Kind.STEP_CHOSEN,
-    Kind.STEP_SKIPPED, Kind.WAITING, Kind.UNDO_DONE, Kind.UNDO_FAILED, Kind.UNDO_UNDECIDED, Kind.SETTLE_DONE,
-    Kind.SETTLE_FAILED, Kind.SETTLE_UNDECIDED,
+    Kind.STEP_SKIPPED, Kind.WAITING, Kind.CHILDREN_STARTED, Kind.UNDO_DONE, Kind.UNDO_FAILED, Kind.UNDO_UNDECIDED,
+    Kind.SETTLE_DONE, Kind.SETTLE_FAILED, Kind.SETTLE_UNDECIDED,
 })  # fmt: skip
 BY_ITSELF = frozenset({Kind.SETTLING, Kind.COMPLETED, Kind.COMPENSATED, Kind.CANCELLED})  # when there is no work left
 DECIDED = {Kind.STEP_CHOSEN: True, Kind.STEP_SKIPPED: False}
@@ -150,6 +150,8 @@ class _Reading:
         """Whether this is what today's code would have been at."""
         work = machine.frontier(self.plan, self.state)
         wanted = ", ".join(f"{each.step} ({each.direction})" for each in work) or "nothing"
+        if entry.data.source is Source.OPERATOR:  # whose word is no matter of the code
+            return
         if entry.kind in ABOUT_WORK and entry.step is not None:
             direction = BACKWARD.get(entry.kind, Direction.DO)
             if Work(entry.step, direction) not in work:
@@ -160,7 +162,9 @@ class _Reading:
     def _condition(self, entry: Entry) -> Iterator[str]:
         """Whether the condition of a step says today what it said then."""
         assert entry.step is None or entry.step in self.plan.by_name
-        if entry.step is None or entry.kind not in DECIDED or not self.plan.by_name[entry.step].has_when:
+        if entry.data.source is Source.OPERATOR or entry.step is None or entry.kind not in DECIDED:
+            return
+        if not self.plan.by_name[entry.step].has_when:
             return
         when = step_named(self.definition, entry.step).options.when
         assert when is not None
@@ -181,6 +185,8 @@ class _Reading:
             if entry.kind is Kind.STARTED:
                 self.payloads.read(bytes(self.head.input), self.definition.input_type, what="input")
             raw = entry.data.result
+            if entry.kind is Kind.CHILDREN_STARTED:  # what they are for, as the code of then made it
+                return
             if isinstance(raw, Raw) and entry.step is not None and entry.step in self.plan.by_name:
                 declared = step_named(self.definition, entry.step).result_type
                 self.payloads.read(bytes(raw), declared, what=f"result of {entry.step!r}")

@@ -11,11 +11,12 @@ import msgspec
 import uuid_utils.compat as uuid_utils
 from msgspec import Raw
 
-from sagas import codec, errors, machine
+from sagas import codec, errors, machine, tracing
 from sagas.definition import OnExisting, Saga
-from sagas.events import OPERATIONS, Continuation, Start
+from sagas.events import ABOUT_A_STEP, OPERATIONS, Continuation, Start
 from sagas.failure import clean
 from sagas.head import Head
+from sagas.options import MOST_PRIORITY
 from sagas.payloads import PLAIN, Payloads
 from sagas.plan import Plan
 from sagas.ports import Caller
@@ -36,6 +37,8 @@ def to_start(
     on_existing: OnExisting,
     headers: Mapping[str, str] | None,
     deadline: timedelta | datetime | None,
+    priority: int = 0,
+    ordering_key: str | None = None,
 ) -> tuple[dict[str, Any], bytes]:
     """Everything `start()` writes, and the encoded input.
 
@@ -50,12 +53,13 @@ def to_start(
     stored = settings.payloads.seal(raw, definition.input_type)
     id = uuid_utils.uuid7()
     key = str(id) if key is None else text(key, "key", MAX_KEY)
-    given = _headers(headers)
+    given = tracing.headers() | _headers(headers)
     subject_type, subject_id = _subject(caller, subject)
     head = Head(
         name=definition.saga_name, version=definition.saga_version, key=key, input=Raw(stored),
         subject_type=subject_type, subject_id=subject_id, headers=given,
-        definition=definition.fingerprint(), hash=settings.payloads.hash_of(raw, stored),
+        definition=definition.fingerprint(), hash=settings.payloads.hash_of(raw, stored), priority=_priority(priority),
+        ordering_key=None if ordering_key is None else text(ordering_key, "ordering_key", MAX_KEY),
     )  # fmt: skip
     request = _request(definition, head, id) | _deadline(deadline)
     request["run_again_after"] = sorted(machine.UNDONE) if on_existing is OnExisting.NEW_IF_COMPENSATED else []
@@ -103,6 +107,8 @@ def _request(definition: type[Saga[Any]], head: Head, id: UUID) -> dict[str, Any
         "subject_type": head.subject_type, "subject_id": head.subject_id,
         "headers": head.headers, "definition": head.definition,
         "saga": decision.entries[0].data.saga, "rows": decision.rows,
+        **({"priority": head.priority} if head.priority else {}),
+        **({"ordering_key": head.ordering_key} if head.ordering_key else {}),
     }  # fmt: skip
 
 
@@ -128,14 +134,28 @@ def check_kind(plan: Plan, kind: str, step: str) -> None:
     """See to it that a request is one that workers know, and is about a step if it has to be.
 
     Raises:
-        InvalidInput: there is no such kind, or a redo without a step of the saga.
+        InvalidInput: there is no such kind, or one that is about a step, without a step of the saga.
     """
     if kind not in OPERATIONS:
         raise errors.InvalidInput(f"kind={kind!r}: one of {', '.join(OPERATIONS)}", path="kind")
-    if kind == "redo" and step not in plan.by_name:
+    if kind in ABOUT_A_STEP and step not in plan.by_name:
         raise errors.InvalidInput(
-            f"step={step!r}: a redo of saga {plan.name} is about one of {', '.join(plan.by_name)}", path="step"
+            f"step={step!r}: {kind} of saga {plan.name} is about one of {', '.join(plan.by_name)}", path="step"
         )
+
+
+def result_of(caller: Caller, definition: type[Saga[Any]], step: str, given: object) -> Raw:
+    """The result that an operator gives a step, as it is stored; checked against the step's type.
+
+    Raises:
+        InvalidInput: it is not of that type, or cannot be stored.
+    """
+    declared = next(each for each in definition.steps if each.name == step)
+    settings = caller.settings
+    return Raw(settings.payloads.store(
+        given, declared.result_type, limit=settings.max_payload, what=f"result of step {step!r}",
+        of=_named(definition),
+    ))  # fmt: skip
 
 
 def text(value: object, what: str, most: int) -> str:
@@ -185,6 +205,14 @@ def _deadline(deadline: object) -> dict[str, Any]:
     raise errors.InvalidInput(
         f"deadline={deadline!r}: a timedelta above 0 and up to ten years, or an aware datetime", path="deadline"
     )
+
+
+def _priority(priority: object) -> int:
+    if isinstance(priority, bool) or not isinstance(priority, int) or not -MOST_PRIORITY <= priority <= MOST_PRIORITY:
+        raise errors.InvalidInput(
+            f"priority={priority!r}: a whole number from -{MOST_PRIORITY} to {MOST_PRIORITY}", path="priority"
+        )
+    return priority
 
 
 def _headers(headers: Mapping[str, str] | None) -> dict[str, str]:

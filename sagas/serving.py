@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from sagas.embedded import Embedded
 from sagas.errors import InvalidInput
 from sagas.pace import shared_paces
 from sagas.ports import Store
+from sagas.retention import pruning
+from sagas.schedules.scheduler import Scheduler, scheduling
+from sagas_outbox.messenger import Messenger
 from sagas_outbox.relay import Publisher, Relay
 
 Say = Callable[[str], object]
@@ -32,7 +38,12 @@ def work(store: Store, *, queues: Sequence[str], concurrency: int, until_idle: b
     worker = Embedded(store, queues=queues, concurrency=concurrency)
     _until_told(worker.stop)
     say(f"worker {worker.worker.holder} serves {', '.join(queues) or 'all queues'} of {store.name!r}")
-    worker.run(until_idle=until_idle)
+    if until_idle:
+        Scheduler(store).once()
+        worker.run(until_idle=True)
+        return
+    with scheduling(store), pruning(store):
+        worker.run()
 
 
 def relay(store: Store, publisher: Publisher, *, queues: Sequence[str], say: Say) -> None:
@@ -45,9 +56,62 @@ def relay(store: Store, publisher: Publisher, *, queues: Sequence[str], say: Say
         say: writes a line for people.
     """
     relay = Relay(store.connect, publisher, store.settings, queues=queues, paces=shared_paces)
-    _until_told(relay.stop)
+    beside = _messenger(store, publisher)
+
+    def stop(*_: Any) -> None:
+        relay.stop()
+        if beside is not None:
+            beside.stop()
+
+    _until_told(stop)
     say(f"relay {relay.holder} serves {', '.join(queues) or 'all queues'} of {store.name!r}")
-    relay.run()
+    with scheduling(store), pruning(store), _running(beside, store.settings.publish_timeout + 2):
+        relay.run()
+
+
+def _messenger(store: Store, publisher: Publisher) -> Messenger | None:
+    """Sends plain messages beside the relay of sagas: neither waits for the other."""
+    routes = getattr(publisher, "messages", None)
+    return None if routes is None else Messenger(store.connect, routes, store.settings)
+
+
+@contextmanager
+def _running(messenger: Messenger | None, patience: float) -> Iterator[None]:
+    """Run it in a thread for as long as the block lasts, and a while longer if it has something to end."""
+    if messenger is None:
+        yield
+        return
+    thread = threading.Thread(target=messenger.run, name="sagas-messenger", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        messenger.stop()
+        thread.join(patience)
+
+
+def metrics(store: Store, *, port: int, address: str, say: Say) -> None:
+    """Answer scrapes of Prometheus.
+
+    Args:
+        store: what is measured.
+        port: where to listen; 0: a free one.
+        address: on which address.
+        say: writes a line for people.
+
+    Raises:
+        ConfigurationError: prometheus-client is not installed, or the port cannot be had.
+    """
+    from sagas import exporter
+
+    told = threading.Event()
+    found, stop = exporter.serve(store, port=port, address=address)
+    _until_told(lambda *_: told.set())
+    say(f"metrics of {store.name!r} are at http://{address}:{found}/metrics")
+    try:
+        told.wait()
+    finally:
+        stop()
 
 
 def _until_told(stop: Callable[..., None]) -> None:

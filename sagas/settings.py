@@ -9,6 +9,7 @@ from typing import Any
 
 from sagas.errors import ConfigurationError
 from sagas.payloads import Payloads
+from sagas.queues import declared
 
 LONGEST = 30 * 24 * 3600.0
 
@@ -37,12 +38,21 @@ class Settings:
     flush: float = 0.02  # longest that a result waits for others to be recorded with it
     unknown_delay: float = 10.0  # until a saga of an unknown name or version is looked at again
     max_payload: int = 1024 * 1024  # bytes of an input or a result
+    message_tries: int = 10  # tries to send a plain message before it is dead
+    keep_sent: float = 0.0  # how long a plain message that was sent is kept; 0: it is deleted at once
+    keep_inbox: float = 14 * 24 * 3600.0  # how long the inbox remembers a message that was taken
     wake: bool = True  # tell relays about new work right after commit
     prepared: bool = True  # prepared statements; off behind a pooler in transaction mode
+    stuck_after: float = 300.0  # past what its own limits explain, before a saga counts as stuck
+    prune: bool = True  # relays and embedded workers remove sagas that ended long ago
+    prune_after_days: int = 90  # days since they ended
+    archive: bool = True  # what is pruned is kept in sagas_archive
+    queues: Any = None  # limits of queues (`sagas.queues.Limits`) by name; None: leave what the database says
     payload_codec: Any = None  # who seals payloads (`sagas.payloads.PayloadCodec`), several, or "module.attribute"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "payload_codec", Payloads.of(self.payload_codec))
+        object.__setattr__(self, "queues", declared(self.queues))
         for field in fields(self):
             _check_value(field.name, getattr(self, field.name), field.default)
         if self.heartbeat > self.lease / 3 * 1.000001:  # a third of it may not be a third of it in binary
@@ -92,7 +102,7 @@ def _check_value(name: str, value: Any, default: Any) -> None:
         raise ConfigurationError(f"{name}={value!r}: a number, like the default {default!r}")
     elif isinstance(default, int) and not (isinstance(value, int) and 1 <= value <= 2**31 - 1):
         raise ConfigurationError(f"{name}={value!r}: a whole number of at least 1")
-    elif not 0 < value <= max(LONGEST, 2.0**31):
+    elif value != default and not 0 < value <= max(LONGEST, 2.0**31):
         raise ConfigurationError(f"{name}={value!r}: above 0 and at most 30 days, in seconds")
     elif isinstance(default, float) and value > LONGEST:
         raise ConfigurationError(f"{name}={value!r}: at most 30 days, in seconds")

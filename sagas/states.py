@@ -11,7 +11,7 @@ class StepStatus(StrEnum):
     """Where a step stands."""
 
     PENDING = "pending"
-    WAITING = "waiting"  # for a signal or a time
+    WAITING = "waiting"  # for a signal, a time, or the end of its children
     DONE = "done"
     NOT_DONE = "not_done"  # did not happen and will not be tried again
     UNKNOWN = "unknown"  # given up without knowing
@@ -58,9 +58,14 @@ class StepState(msgspec.Struct, frozen=True, omit_defaults=True):
     until: float | None = None  # epoch seconds at which its wait ends; None: never, or it does not wait
     signals: tuple[int, ...] = ()  # seqs of signals that arrived and were not taken yet, in order
     chosen: bool = False  # its condition was looked at, and was true
+    blocked: float | None = None  # epoch seconds until which it waits for a semantic lock; None: it does not
     open: bool = False  # under way beside a step that failed or parked: it has a row of its own until it ends
     parked: bool = False  # a person is to say what becomes of it
     generation: int = 0  # of its idempotency key; an operator's redo begins a new one
+    total: int = 0  # children that it is to have
+    started: int = 0  # of them that were started, in the present round
+    items: int | None = None  # seq of the entry that holds what they are for
+    recalled: bool = False  # its children were asked to turn back
     do: Track = Track()
     undo: Track = Track()
     settle: Track = Track()

@@ -12,7 +12,19 @@ from typing import Final, NamedTuple
 
 from msgspec import Raw
 
-from sagas.events import Attempt, Direction, Lost, NotDone, Source, Succeeded, TimedOut, Withdrawn, Work
+from sagas.events import (
+    Attempt,
+    Direction,
+    Looks,
+    Lost,
+    NotDone,
+    Recalled,
+    Source,
+    Succeeded,
+    TimedOut,
+    Withdrawn,
+    Work,
+)
 from sagas.machine import look
 from sagas.machine.look import ever_unknown, frontier, may_begin, may_leave_unknown, step_of, undo_of
 from sagas.plan import Plan, StepPlan
@@ -46,11 +58,17 @@ class Wait(NamedTuple):
     """The saga has come to this wait: find out until when."""
 
 
+class Beget(NamedTuple):
+    """The saga has come to a step that starts other sagas: find out with what."""
+
+
 class Misplaced(NamedTuple):
     """The row does not stand for the work that is next: put it where it belongs."""
 
 
-Action = Run | Ask | Choose | Wait | Misplaced | Succeeded | NotDone | Lost | Withdrawn | TimedOut
+Action = (
+    Run | Ask | Choose | Wait | Beget | Misplaced | Succeeded | NotDone | Lost | Withdrawn | TimedOut | Recalled | Looks
+)
 
 
 class Memory(NamedTuple):
@@ -86,7 +104,9 @@ def _assess_do(plan: Plan, state: State, a: Attempt, memory: Memory, not_done: b
     track = step.do
     crashed = a.lost >= planned.max_deliveries
     stop = look.stopping(plan, state, a.step, a.now)
-    if planned.wait is not None or look.undecided_condition(planned, step):
+    if planned.children is not None and step.status is StepStatus.WAITING:
+        return _assess_children(planned, step, a, stop=stop)
+    if not planned.has_body or look.undecided_condition(planned, step):
         return _assess_before_body(planned, step, a, stop=stop)
     if memory.response is not None:
         return Succeeded(a, memory.response, Source.DEDUPE)
@@ -113,8 +133,10 @@ def _assess_before_body(planned: StepPlan, step: StepState, a: Attempt, *, stop:
         return Withdrawn(a)
     if a.lost >= planned.max_deliveries:
         return Lost(a, crashed=True)
-    if planned.wait is None:
+    if look.undecided_condition(planned, step):
         return Choose()
+    if planned.wait is None:
+        return Beget()
     if step.status is not StepStatus.WAITING:
         return Wait()
     if step.until is None or a.now < step.until:
@@ -122,9 +144,22 @@ def _assess_before_body(planned: StepPlan, step: StepState, a: Attempt, *, stop:
     return TimedOut(a) if planned.wait.signal else Succeeded(a, NULL, Source.TIMER)
 
 
+def _assess_children(planned: StepPlan, step: StepState, a: Attempt, *, stop: bool) -> Action:
+    """A step that waits for its children, or until it starts others."""
+    if step.started:
+        return Recalled(a) if stop and not step.recalled else Looks(a)
+    if stop:
+        return Withdrawn(a)
+    if a.lost >= planned.max_deliveries:
+        return Lost(a, crashed=True)
+    return Misplaced() if step.until is not None and a.now < step.until else Beget()
+
+
 def _assess_undo(plan: Plan, state: State, a: Attempt, memory: Memory, not_done: bool) -> Action:
     planned, step = plan.by_name[a.step], step_of(state, a.step)
     undo, track = undo_of(planned), step.undo
+    if undo.children:
+        return Looks(a) if step.recalled else Recalled(a)
     if memory.response is not None:
         return Succeeded(a, memory.response, Source.DEDUPE)
     if a.lost >= planned.max_deliveries:

@@ -38,7 +38,7 @@ RUN_NAMES = frozenset(
 )
 # what the class has
 CLASS_NAMES = frozenset(
-    {"deadline", "start", "get", "cancel", "astart", "aget", "acancel", "asend"}
+    {"deadline", "of_items", "start", "get", "cancel", "astart", "aget", "acancel", "asend"}
     | {"plan", "steps", "saga_name", "saga_version", "input_type", "fingerprint"}
     | {"_run", "_scope", "_fingerprint", "_complete", "_compile", "_for_run"}
 )
@@ -126,21 +126,35 @@ def _name_of(name: str, each: AnyStep) -> Iterator[str]:
 
 
 def _undoable(name: str, each: AnyStep) -> Iterator[str]:
-    if each.undo is None and not each.options.nothing_to_undo:
+    if each.undo is None and not each.options.nothing_to_undo and each.options.children is None:
         yield (
             f"step {name!r} has no compensation; write one under @{name}.compensate, or say compensate=None in its "
             f"decorator if there is nothing to undo, or pivot=True at the step from which there is no way back"
         )
     if each.undo is not None and each.options.nothing_to_undo:
         yield f"step {name!r} says compensate=None and has a compensation; remove one of them"
+    of = getattr(each, "of", None) if each.options.children is not None and each.undo is None else None
+    decides = None if of is None or each.options.nothing_to_undo else _pivot_of(of)
+    if of is not None and decides:
+        yield (
+            f"step {name!r} would be undone by undoing {of.__name__}, which cannot be undone from its pivot "
+            f"{decides!r} on; say pivot=True if it decides this saga too, write a compensation under "
+            f"@{name}.compensate, or say compensate=None if there is nothing to undo"
+        )
     if each.options.on_unknown is OnUnknown.COMPENSATE and each.undo is None:
         yield f"step {name!r}: on_unknown=COMPENSATE needs a compensation that accepts UNKNOWN; write it or use PARK"
+
+
+def _pivot_of(definition: Any) -> str | None:
+    return next((step.name for step in definition.steps if step.options.pivot), None)
 
 
 def _final(name: str, each: AnyStep, pivot: str) -> Iterator[str]:
     where = "is the pivot" if name == pivot else f"comes after the pivot {pivot!r}"
     if each.undo is not None:
         yield f"step {name!r} {where} and is never undone; remove its compensation or move pivot=True further down"
+    if each.options.lock is not None and name != pivot:
+        yield f"step {name!r} {where} and must not be refused; say lock= at the pivot or in a step before it"
     wait = each.options.wait
     if wait is not None and wait.signal and wait.on_timeout is OnTimeout.COMPENSATE:
         yield f"wait {name!r} {where}, from where there is no way back; use on_timeout=PARK or SKIP"

@@ -55,6 +55,7 @@ def verify(connection: psycopg.Connection[Any], ids: Sequence[UUID] | None = Non
             sagas = cursor.execute(query(PACKAGE, "verify"), parameters).fetchall()
         if not sagas:
             yield from _orphans(connection, ids)
+            yield from _locks_left(connection, ids)
             return
         logs = _logs(connection, [saga["id"] for saga in sagas])
         for saga in sagas:
@@ -68,6 +69,14 @@ def _orphans(connection: psycopg.Connection[Any], ids: Sequence[UUID] | None) ->
         yield Finding(
             saga_id=saga_id, name=str(name), key=str(key), problem="has a log but no row; run `sagas rebuild` on it"
         )  # fmt: skip
+
+
+def _locks_left(connection: psycopg.Connection[Any], ids: Sequence[UUID] | None) -> Iterator[Finding]:
+    found = run(connection, query(PACKAGE, "lock_left"), {"ids": None if ids is None else list(ids)})
+    for subject, saga_id, name, key, gone in found:
+        what = "is gone" if gone else "has ended"
+        problem = f"it {what} and semantic lock {subject!r} is still in its name; `sagas unlock` frees it"
+        yield Finding(saga_id=saga_id, name=str(name), key=str(key), problem=problem)
 
 
 def _logs(connection: psycopg.Connection[Any], ids: list[UUID]) -> dict[UUID, list[tuple[Any, ...]]]:

@@ -15,7 +15,7 @@ from sagas.pauses import Scope
 from sagas.plan import Plan
 from sagas.progress import SagaColumns, plan_of, state_of, work
 from sagas.registry import registry
-from sagas.states import State, StepStatus
+from sagas.states import State, StepState, StepStatus
 
 if TYPE_CHECKING:
     from sagas.wording import Wording
@@ -27,8 +27,17 @@ DEFINITION_PAUSED: Final = "definition %(name)s is paused by %(actor)s: %(reason
 QUEUE_PAUSED: Final = "queue %(name)s is paused by %(actor)s: %(reason)s"
 SIGNAL: Final = "%(step)s waits for a signal"
 SIGNAL_UNTIL: Final = "%(step)s waits for a signal until %(until)s (%(left)s)"
+CHILD: Final = "%(step)s waits for the saga that it started"
+CHILDREN: Final = "%(step)s waits for the sagas that it started: %(started)s of %(total)s so far"
+CHILD_PARKED: Final = "%(name)s (%(key)s), which %(step)s started, is parked: %(error)s"
+UNDOES: Final = "%(step)s waits until what it started is undone"
+BACKS_OFF: Final = "%(step)s starts its saga anew at %(until)s (%(left)s)"
 SLEEPS: Final = "%(step)s sleeps until %(until)s (%(left)s)"
-TEXTS: Final = (UNKNOWN, CHANGED, PAUSED, DEFINITION_PAUSED, QUEUE_PAUSED, SIGNAL, SIGNAL_UNTIL, SLEEPS)
+LOCK: Final = "%(step)s waits for a semantic lock until %(until)s (%(left)s)"
+TEXTS: Final = (
+    LOCK, UNKNOWN, CHANGED, PAUSED, DEFINITION_PAUSED, QUEUE_PAUSED, SIGNAL, SIGNAL_UNTIL, SLEEPS, CHILD, CHILDREN,
+    CHILD_PARKED, UNDOES, BACKS_OFF,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +66,27 @@ class PauseLine(Protocol):
     def at(self) -> datetime: ...
 
 
+class KinLine(Protocol):
+    """A saga's parent, or a child of it, whoever read it."""
+
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def status(self) -> str: ...
+    @property
+    def parent_step(self) -> str | None: ...
+    @property
+    def error(self) -> str: ...
+    @property
+    def parked(self) -> bool: ...
+    @property
+    def is_parent(self) -> bool: ...
+
+
 class WaitingSaga(SagaColumns, Protocol):
     """What has to be known of a saga."""
 
@@ -70,19 +100,40 @@ class WaitingSaga(SagaColumns, Protocol):
     def definition(self) -> str: ...
 
 
-def why(saga: WaitingSaga, pauses: Iterable[PauseLine]) -> list[Reason]:
+def why(saga: WaitingSaga, pauses: Iterable[PauseLine], family: Iterable[KinLine] = ()) -> list[Reason]:
     """Every reason why a saga does not go on, other than work that is due or under way; none when it has ended.
 
     Args:
         saga: its row.
         pauses: everything that is paused in its database.
+        family: the sagas that it started, as far as somebody looked.
     """
     state = state_of(saga)
     if state is not None and machine.finished(state):
         return []
     plan = plan_of(saga.name, saga.version)
     found = [*_misfit(saga), *_paused(saga, plan, state, pauses)]
-    return found if state is None else [*found, *_waits(plan, state)]
+    return found if state is None else [*found, *_waits(plan, state), *_parked(family)]
+
+
+def _children(name: str, step: StepState, until: datetime | None) -> Iterator[Reason]:
+    if step.started == 0:
+        yield Reason(text=BACKS_OFF, values={"step": name}, until=until)
+    elif step.total > 1 and not step.recalled:
+        values = {"step": name, "started": str(step.started), "total": str(step.total)}
+        yield Reason(text=CHILDREN, values=values)
+    elif not step.recalled:
+        yield Reason(text=CHILD, values={"step": name})
+
+
+def _parked(family: Iterable[KinLine]) -> Iterator[Reason]:
+    """Children that wait for a person, and keep their parent waiting."""
+    for each in family:
+        if each.parked and not each.is_parent:
+            step = (each.parent_step or "").split("~")[0]
+            yield Reason(
+                text=CHILD_PARKED, values={"name": each.name, "key": each.key, "step": step, "error": each.error}
+            )
 
 
 def told(reason: Reason, words: Wording) -> str:
@@ -144,11 +195,17 @@ def _waits(plan: Plan | None, state: State) -> Iterator[Reason]:
     if machine.parked(state):  # a person is waited for; `error` says why
         return
     for name, step in state.steps.items():
+        if step.blocked is not None:
+            yield Reason(text=LOCK, values={"step": name}, until=datetime.fromtimestamp(step.blocked, UTC))
+        if step.recalled:
+            yield Reason(text=UNDOES, values={"step": name})
         if step.status is not StepStatus.WAITING:
             continue
         planned = plan.by_name.get(name) if plan else None
         until = None if step.until is None else datetime.fromtimestamp(step.until, UTC)
-        if planned is not None and planned.wait is not None and not planned.wait.signal:
+        if planned is not None and planned.children is not None:
+            yield from _children(name, step, until)
+        elif planned is not None and planned.wait is not None and not planned.wait.signal:
             yield Reason(text=SLEEPS, values={"step": name}, until=until)
         else:
             yield Reason(text=SIGNAL if until is None else SIGNAL_UNTIL, values={"step": name}, until=until)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 
-from sagas.events import Direction, Kind, Source
+from sagas.events import OPERATIONS, Direction, Kind, Source
 from sagas.states import Status, StepStatus
 
 Words = Mapping[Any, Any]  # what is shown for each value: texts, or what becomes one
@@ -41,12 +41,14 @@ SOURCE: Words = {
     **{source: source.value for source in Source},
     Source.BODY: "the step itself",
     Source.DEDUPE: "the dedupe table",
+    Source.OPERATOR: "an operator",
 }
 KIND: Words = {
     **{kind: kind.value.replace("_", " ") for kind in Kind},
     Kind.STEP_UNDECIDED: "resolve could not say",
     Kind.STEP_NOT_DONE: "step did not happen",
     Kind.STEP_UNKNOWN: "step given up, outcome unknown",
+    Kind.STEP_BLOCKED: "waits for a lock",
     Kind.UNDO_DONE: "undone",
     Kind.UNDO_UNDECIDED: "resolve of the undo could not say",
     Kind.SETTLE_DONE: "settled",
@@ -55,11 +57,16 @@ KIND: Words = {
     Kind.REBUILT: "rows made again",
     Kind.RETRIED: "retry requested",
     Kind.REDONE: "redo requested",
+    Kind.RESOLVED: "decided by an operator",
+    Kind.CHILDREN_RECALLED: "children asked to turn back",
     Kind.TURNING: "turns back when the others have ended",
     Kind.COMPENSATING: "turned back",
     Kind.SETTLING: "settling begins",
 }
-REQUEST: Words = {name: name for name in ("cancel", "retry", "abort", "redo", "pause", "resume", "signal")}
+REQUEST: Words = {name: name.replace("_", " ").replace("undone", "compensated") for name in (*OPERATIONS, "signal")} | {
+    "children": "look at children",
+    "undo_completed": "undo, with its parent",
+}
 SPANS: Final = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
 
 

@@ -11,27 +11,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from uuid import UUID, uuid4
 
-import msgspec
 from msgspec import UNSET
 
-from sagas import clock, machine
+from sagas import clock
 from sagas.aio import Concurrent, awaited_work
+from sagas.asked import REQUESTS, request_of
 from sagas.body import step_named
 from sagas.events import (
-    Abort,
     Answer,
-    Cancel,
     Direction,
     Event,
-    LateAnswer,
-    Pause,
-    Redo,
-    Resume,
-    RetryNow,
     Signal,
     Succeeded,
     Work,
@@ -39,42 +32,26 @@ from sagas.events import (
 from sagas.guard import Apart as ApartFromLoop
 from sagas.guard import Guard
 from sagas.heart import Heart, Job
+from sagas.kin import Kin
 from sagas.local import Apart, LocalRunner
+from sagas.onward import weight
 from sagas.pace import Pace
 from sagas.payloads import LARGE
 from sagas.perform import aperform, perform, to_await
+from sagas.plan import StepPlan
 from sagas.points import Point, reached
-from sagas.ports import AsyncStore, Store
+from sagas.ports import AsyncStore, LocalTransaction, Store
+from sagas.queues import declare
 from sagas.reception import definition_of, receive
-from sagas.recorder import Happened, Recorder, weight
+from sagas.recorder import Happened, Recorder
 from sagas.store import large, rows
 from sagas.store.rows import Connection, Damaged, Delivery, Kept
 from sagas.takeover import Misplaced
+from sagas.watched import Watched, last_words
 from sagas_outbox.claims import Held
 from sagas_outbox.link import Link, Links
 
 log = logging.getLogger("sagas.worker")
-
-
-class Payload(msgspec.Struct):
-    """What the row of a request says."""
-
-    actor: str = ""
-    reason: str = ""
-    step: str = ""
-    value: msgspec.Raw = msgspec.Raw(b"null")  # of a signal
-
-
-REQUESTS: dict[str, Callable[[Payload], Event]] = {
-    "cancel": lambda given: Cancel(given.actor, given.reason),
-    "retry": lambda given: RetryNow(given.actor, given.reason),
-    "abort": lambda given: Abort(given.actor, given.reason),
-    "redo": lambda given: Redo(given.step, given.actor, given.reason),
-    "pause": lambda given: Pause(given.actor, given.reason),
-    "resume": lambda given: Resume(given.actor, given.reason),
-    "signal": lambda given: Signal(given.step, given.value, given.actor, given.reason),
-    "late_answer": lambda given: LateAnswer(given.step),
-}
 
 
 class Worker:
@@ -89,6 +66,7 @@ class Worker:
         pace: measurements shared with whoever sizes batches.
         stir: told when an `async def` body and its recording are over.
         concurrent: whether such bodies run at the same time on an event loop; else one by one in the thread of `run`.
+        queues: those that it serves, for people to see; empty: all.
     """
 
     def __init__(
@@ -102,21 +80,25 @@ class Worker:
         pace: Pace | None = None,
         stir: Callable[[], None] = lambda: None,
         concurrent: bool = True,
+        queues: Collection[str] = (),
     ) -> None:
         self.store, self.settings = store, store.settings
+        self._declared = False  # whether the limits of queues, as settings say them, are in the database
         self.holder = f"worker:{uuid4().hex}"
         self.pace = pace or Pace()
         self.heart = Heart(
             Link(store.connect), holder=self.holder, settings=store.settings, end_process=end_process,
-            ends_overruns=ends_overruns, draining=draining,
+            ends_overruns=ends_overruns, draining=draining, queues=queues,
         )  # fmt: skip
         self._link = Link(store.connect)
         self._guard_links = Links(store.connect)
+        self._kin = Kin(self._guard_links, self.settings.payloads)
         self._apart = Apart()
         self._recorder = Recorder(
             self._link, definition_of, holder=self.holder, lease=self.settings.lease, goes_on=goes_on,
             follows=_follows if concurrent else lambda *_: True,
         )  # fmt: skip
+        self.tally = self.heart.tally = self._recorder.tally
         self.concurrent = Concurrent(
             self.heart, self._recorder, links=self._guard_links, limit=self.settings.async_concurrency,
             perform=self._aperform, is_draining=draining, stir=stir,
@@ -133,20 +115,29 @@ class Worker:
         if self.concurrent is not None:
             self.concurrent.stop()
         self.heart.stop()
+        last_words(self._link, self.tally)
         for link in (self._link, self._guard_links):
             link.close()
 
     def begin(self, connection: Connection, held: Sequence[Held], *, published: bool) -> list[Delivery]:
         """Take rows over. Rows this process cannot read or does not know are put off and reported."""
+        self.declare(connection)
         begun = rows.begin(
             connection, held, holder=self.holder, lease=self.settings.lease, published=published, now=clock.now()
         )  # fmt: skip
         if begun:
             reached(Point.AFTER_BEGIN, ",".join(_label(each) for each in begun[:20]))
+        self.tally.begun(begun, len(held) if published else 0)
         good = receive(connection, begun, self.settings, REQUESTS)
         for each in good:
-            each.reader.fetch = partial(self._fetch, each.saga_id)
+            each.reader.fetch, each.reader.kin = partial(self._fetch, each.saga_id), self._kin
         return sorted(good, key=lambda each: each.heavy)  # stable; nobody waits for what a neighbour has to load
+
+    def declare(self, connection: Connection) -> None:
+        """Put the limits of queues that settings say into the database, once; in autocommit, so that they stay."""
+        if not self._declared:
+            declare(connection, self.settings.queues)
+            self._declared = True
 
     def _fetch(self, saga_id: UUID, seq: int) -> bytes:
         with self._guard_links.use() as connection:
@@ -253,10 +244,12 @@ class Worker:
             return timeout
 
         try:
-            return await aperform(
-                delivery, definition_of(delivery), limit=self.settings.max_payload, guard=self._guard, begins=begins,
-                alive=lambda: self.heart.alive(delivery), apart=apart,
-            )  # fmt: skip
+            with Watched(delivery, self.tally) as watched:
+                found = watched.event = await aperform(
+                    delivery, definition_of(delivery), limit=self.settings.max_payload, guard=self._guard,
+                    begins=begins, alive=lambda: self.heart.alive(delivery), apart=apart,
+                )  # fmt: skip
+            return found
         finally:
             self.heart.end_body(job)
             # what it keeps from others: messages are packed by that
@@ -266,18 +259,21 @@ class Worker:
         """Results do not wait for a body that is slow, or that nobody has timed yet."""
         return delivery.attempt is not None and self.pace.mean(_subject(delivery)) > self.settings.flush
 
-    def _perform(self, job: Job, delivery: Delivery, session: object) -> Answer | Misplaced | None:
+    def _perform(self, job: Job, delivery: Delivery, transaction: LocalTransaction | None) -> Answer | Misplaced | None:
         self.heart.begin_body(job, delivery, self._timeout(delivery))
         began = time.perf_counter()
         try:
-            return perform(
-                delivery, definition_of(delivery), limit=self.settings.max_payload, session=session,
-                alive=lambda: self.heart.alive(delivery), guard=self._guard if is_external(delivery) else None,
-            )  # fmt: skip
+            with Watched(delivery, self.tally) as watched:
+                found = watched.event = perform(
+                    delivery, definition_of(delivery), limit=self.settings.max_payload, transaction=transaction,
+                    alive=lambda: self.heart.alive(delivery), guard=self._guard if is_external(delivery) else None,
+                )  # fmt: skip
+            return found
         finally:
             self.heart.end_body(job)
             self.store.after_body()
-            self.pace.note(_subject(delivery), time.perf_counter() - began)
+            if step_plan(delivery).children is None:  # finding out what many items are says nothing of usual bodies
+                self.pace.note(_subject(delivery), time.perf_counter() - began)
 
     def _guard(self, delivery: Delivery, step_key: str) -> Guard:
         assert delivery.attempt is not None
@@ -289,7 +285,7 @@ class Worker:
 
     def _local(self, job: Job, group: list[Delivery]) -> list[Delivery]:
         runner = LocalRunner(
-            self.store, self._recorder, lambda delivery, session: self._perform(job, delivery, session), self._apart
+            self.store, self._recorder, partial(self._perform, job), self._apart
         )  # fmt: skip
         held = [delivery.held for delivery in group]
         try:
@@ -321,19 +317,6 @@ def _follows(delivery: Delivery, work: Work) -> bool:
     return work in works and not definition.plan.by_name[work.step].has_when
 
 
-def request_of(delivery: Delivery) -> Event:
-    """The event that a request row stands for."""
-    if delivery.kind == "signal" and machine.finished(delivery.state):
-        log.warning("%s: dropped, the saga has ended as %s", delivery.label, delivery.state.status)
-    if delivery.kind == "late_answer":
-        log.error("%s: what was undone happened after that; its undo is looked at again", delivery.label)
-    try:
-        payload = msgspec.json.decode(delivery.payload or "{}", type=Payload)
-    except msgspec.MsgspecError:
-        payload = Payload(reason="(what the request said cannot be read)")
-    return REQUESTS[delivery.kind](payload)
-
-
 def is_heavy(event: Event | Misplaced) -> bool:
     """Whether it brings a large payload."""
     found = event.value if isinstance(event, Signal) else event.result if isinstance(event, Succeeded) else UNSET
@@ -345,8 +328,14 @@ def is_external(delivery: Delivery) -> bool:
     assert delivery.attempt is not None
     step = step_named(definition_of(delivery), delivery.attempt.step)
     if delivery.attempt.direction is Direction.DO or step.undo is None:
-        return step.external or step.plan.wait is not None  # a wait needs no transaction of its own
+        return step.external or not step.plan.has_body  # a wait needs no transaction of its own
     return step.undo.external
+
+
+def step_plan(delivery: Delivery) -> StepPlan:
+    """What the machine knows of the step that a row is about."""
+    assert delivery.attempt is not None
+    return definition_of(delivery).plan.by_name[delivery.attempt.step]
 
 
 def _subject(delivery: Delivery) -> tuple[str, str, str]:

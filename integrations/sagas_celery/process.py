@@ -23,6 +23,7 @@ log = logging.getLogger("sagas.worker")
 
 _draining = mmap.mmap(-1, 1)  # shared with prefork children: nothing else tells them in time
 _prefork_child = False
+_queues: list[str] = []  # that this Celery worker consumes; children inherit it
 _one_begins = threading.Lock()  # pools of threads share a worker, and a connection serves one thread at a time
 _workers: dict[tuple[int, str], tuple[Worker, Link]] = {}
 
@@ -52,6 +53,7 @@ def _worker(name: str) -> tuple[Worker, Link]:
             ends_overruns=_prefork_child,
             goes_on=lambda here, there: here == there and not draining(),
             draining=draining,
+            queues=_queues,
         )
         worker.start()
         _workers[key] = worker, Link(store.connect)
@@ -75,6 +77,13 @@ def _check(sender: Any = None, **_: Any) -> None:
     if fatal:
         why = "\n".join(f"{problem.id}: {problem.message}. {problem.hint}" for problem in fatal)
         raise SystemExit(f"This worker does not start, because its Celery app would defeat sagas:\n{why}")
+
+
+@signals.celeryd_after_setup.connect
+def _note_queues(instance: Any = None, **_: Any) -> None:
+    """Which queues this worker consumes, for people to see."""
+    amqp = getattr(getattr(instance, "app", None), "amqp", None)
+    _queues[:] = [] if amqp is None else sorted(amqp.queues.consume_from)
 
 
 def load_at_start(name: str, load: Callable[[], object]) -> None:

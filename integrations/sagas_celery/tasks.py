@@ -7,6 +7,7 @@ from typing import Any
 
 from celery import shared_task
 
+from sagas_celery import inbox as inbox  # which says what message a task handles
 from sagas_celery import process
 from sagas_celery.checks import TASK
 from sagas_celery.publisher import VERSION

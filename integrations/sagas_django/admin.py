@@ -14,12 +14,17 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from sagas import machine
+from sagas.machine.look import to_undo
 from sagas.payloads import shown_value
 from sagas.progress import StepLine, plan_of, state_of, step_lines
 from sagas.states import StepStatus
 from sagas.why import told, why
 from sagas_django import wording
 from sagas_django.admin_base import ReadOnlyAdmin, badge, moment
+from sagas_django.admin_board import BoardAdmin
+from sagas_django.admin_decide import DecideAdmin
+from sagas_django.admin_failures import FailuresAdmin
+from sagas_django.admin_family import family, kin
 from sagas_django.admin_filters import (
     HolderFilter,
     NameFilter,
@@ -28,15 +33,22 @@ from sagas_django.admin_filters import (
     as_uuid,
     search_sagas,
 )
+from sagas_django.admin_graph import graph
 from sagas_django.admin_inline import SagaInline as SagaInline
+from sagas_django.admin_lanes import lanes
+from sagas_django.admin_locks import LocksAdmin, locks_of
+from sagas_django.admin_messages import MessageAdmin as MessageAdmin
 from sagas_django.admin_pauses import PausesAdmin
 from sagas_django.admin_redo import RedoAdmin
+from sagas_django.admin_schedules import ScheduleAdmin as ScheduleAdmin
 from sagas_django.admin_signal import SignalAdmin
 from sagas_django.admin_timeline import (
     LAST,
     MOST_PAYLOAD,
     dedupe_records,
+    last_errors,
     outbox_rows,
+    signals,
     skip_reasons,
     subject_link,
     timeline,
@@ -50,7 +62,7 @@ Rows = QuerySet[Any]
 
 
 @admin.register(SagaRow)
-class SagaAdmin(SignalAdmin, RedoAdmin, PausesAdmin):
+class SagaAdmin(BoardAdmin, FailuresAdmin, LocksAdmin, SignalAdmin, DecideAdmin, RedoAdmin, PausesAdmin):
     """Sagas, newest first, and the page of each, with what can be asked for."""
 
     list_display = ("shown_status", "shown_name", "shown_key", "shown_step", "shown_age", "shown_change")
@@ -105,11 +117,11 @@ class SagaAdmin(SignalAdmin, RedoAdmin, PausesAdmin):
         return super().render_change_form(request, context, add, change, form_url, obj)
 
     @staticmethod
-    def _step(line: StepLine, skipped: dict[str, str]) -> dict[str, Any]:
+    def _step(line: StepLine, skipped: dict[str, str], errors: dict[str, str]) -> dict[str, Any]:
         state = line.state
         return {
             "line": line, "status": word(STEP_STATUS, state.status), "next": word(DIRECTION, line.next),
-            "skipped": skipped.get(line.name, ""), "queued": len(state.signals),
+            "skipped": skipped.get(line.name, ""), "queued": len(state.signals), "error": errors.get(line.name, ""),
         }  # fmt: skip
 
     def page(self, request: HttpRequest, saga: SagaRow) -> dict[str, Any]:
@@ -119,6 +131,7 @@ class SagaAdmin(SignalAdmin, RedoAdmin, PausesAdmin):
         entries, earlier = timeline(alias, saga.pk, int(before) if before.isdecimal() else LAST)
         plan, state = plan_of(saga.name, saga.version), state_of(saga)
         steps = [] if state is None else step_lines(saga.pk, plan, state)
+        ended, errors = state is not None and machine.finished(state), last_errors(entries)
         skipped = skip_reasons(alias, saga.pk) if any(line.state.status is StepStatus.SKIPPED for line in steps) else {}
         return {
             "saga": saga,
@@ -126,13 +139,19 @@ class SagaAdmin(SignalAdmin, RedoAdmin, PausesAdmin):
             "parked_from_word": word(STATUS, saga.parked_from),
             "age": age(saga.created_at),
             "changed": from_now(saga.updated_at),
-            "finished": state is not None and machine.finished(state),
+            "finished": ended,
+            "graph": graph(plan, steps),
+            "lanes": lanes(entries, finished=ended),
+            "family": family(self.get_queryset(request), saga, plan),
+            "locks": locks_of(alias, saga.pk, plan),
             "plan_known": plan is not None,
             "buttons": self.buttons(request, saga),
             "readable": state is not None,
             "subject_url": subject_link(request, self.admin_site, saga),
-            "steps": [self._step(line, skipped) for line in steps],
-            "reasons": [told(reason, wording) for reason in why(saga, rows(alias, "pauses", {}))],
+            "steps": [self._step(line, skipped, errors) for line in steps],
+            "to_undo": () if plan is None or state is None else to_undo(plan, state),
+            "signals": signals(entries, state),
+            "reasons": [told(reason, wording) for reason in why(saga, rows(alias, "pauses", {}), kin(alias, saga))],
             "deadline": saga.deadline and from_now(saga.deadline),
             "outbox": outbox_rows(alias, saga.pk),
             "dedupe": dedupe_records(alias, saga.pk),

@@ -24,15 +24,17 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from sagas.actions import OFFERS, Action, allowed_actions
+from sagas.events import ABOUT_A_STEP
 from sagas.progress import plan_of, state_of
 from sagas.requests import MAX_REASON
 from sagas_django.admin_base import ReadOnlyAdmin
+from sagas_django.admin_bulk import FILTERS, GROUP, ask_everything, ids_in
 from sagas_django.admin_filters import as_uuid
 from sagas_django.asking import Asked, Question, ask_each
 from sagas_django.models import SagaRow
 from sagas_django.wording import ACTION, DOES, STATUS, word
 
-KINDS: Final = tuple(kind for kind in ACTION if not OFFERS[kind].about_a_step)  # what needs a reason and no more
+KINDS: Final = tuple(kind for kind in ACTION if kind not in ABOUT_A_STEP)  # what needs a reason and no more
 MOST_AT_ONCE: Final = 500  # sagas; each is a transaction, and a field of the form
 MOST_LISTED: Final = 20  # sagas named in a message
 
@@ -60,11 +62,10 @@ def _list_action(kind: str) -> Callable[..., HttpResponse | None]:
 
     @admin.action(permissions=[kind], description=format_lazy("{}: {}", gettext_lazy("Ask for"), ACTION[kind]))
     def choose(self: AskingAdmin, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        ids = list(queryset.order_by("pk").values_list("pk", flat=True)[: MOST_AT_ONCE + 1])
-        if len(ids) > MOST_AT_ONCE:
-            self.message_user(request, _too_many(), messages.ERROR)
-            return None
-        return self.confirmation(request, kind, ids)
+        ids = list(queryset.order_by("-pk").values_list("pk", flat=True)[: MOST_AT_ONCE + 1])
+        if len(ids) <= MOST_AT_ONCE:
+            return self.confirmation(request, kind, ids)
+        return self.confirmation(request, kind, ids[:MOST_AT_ONCE], scope=FILTERS + request.GET.urlencode())
 
     choose.__name__ = f"{kind}_sagas"
     return choose
@@ -158,6 +159,8 @@ class AskingAdmin(ReadOnlyAdmin):
         if not self.may_ask(request, kind):
             raise PermissionDenied
         given = request.POST if request.method == "POST" else request.GET
+        if request.method != "POST" and (group := given.get("group")):
+            return self._group_page(request, kind, GROUP + group)
         found = (as_uuid(each) for each in dict.fromkeys(given.getlist("saga")))
         ids = [id for id in found if id is not None]
         if not 0 < len(ids) <= MOST_AT_ONCE:
@@ -169,13 +172,30 @@ class AskingAdmin(ReadOnlyAdmin):
         if not form.is_valid():
             return self.confirmation(request, kind, ids, form)
         question = Question(kind=kind, reason=form.cleaned_data["reason"], nonce=form.cleaned_data["nonce"])
+        if "everything" in given and (scope := given.get("scope")):
+            self._tell_everything(request, kind, *ask_everything(self, request, scope, question))
+            return HttpResponseRedirect(self._back(request, []))
         self._tell(request, kind, ask_each(self, request, self._chosen(request, ids), question), ids)
         return HttpResponseRedirect(self._back(request, ids))
 
+    def _group_page(self, request: HttpRequest, kind: str, scope: str) -> HttpResponse:
+        """The same for sagas that are parked with one error."""
+        ids = ids_in(self, request, scope, MOST_AT_ONCE + 1)
+        if not ids:
+            self.message_user(request, _("No saga is parked with this error any more."), messages.WARNING)
+            return HttpResponseRedirect(self._back(request, []))
+        return self.confirmation(request, kind, ids[:MOST_AT_ONCE], scope=scope if len(ids) > MOST_AT_ONCE else "")
+
+    def _tell_everything(self, request: HttpRequest, kind: str, asked: list[Asked], more: bool) -> None:
+        self._tell(request, kind, asked, [UUID(int=0)] * len(asked))
+        if more:
+            text = _("There are more: time ran out. Ask again for the rest; nothing is asked for twice.")
+            self.message_user(request, text, messages.WARNING)
+
     def confirmation(
-        self, request: HttpRequest, kind: str, ids: list[UUID], form: AskForm | None = None
+        self, request: HttpRequest, kind: str, ids: list[UUID], form: AskForm | None = None, *, scope: str = ""
     ) -> TemplateResponse:
-        """The page that says what will happen to each saga, and asks for the reason."""
+        """The page that says what will happen to each saga, and asks for the reason; there may be more in a scope."""
         if form is None or form.errors.get("nonce"):
             form = AskForm(initial={"nonce": uuid4()})
         rows = [self._row(kind, saga) for saga in self._chosen(request, ids)]
@@ -190,6 +210,7 @@ class AskingAdmin(ReadOnlyAdmin):
             "overrides": OFFERS[kind].overrides,
             "rows": rows,
             "possible": any(row["does"] for row in rows),
+            "scope": scope or request.POST.get("scope", ""),
             "ask_url": self._with_filters(request, self.ask_url(kind)),
             "back_url": self._back(request, ids),
         }

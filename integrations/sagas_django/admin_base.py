@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 from sagas_django.wording import clock, zone
 from sagas_outbox.queries import query
 
-MOST_COUNTED: Final = 10_000  # rows; a list does not count or page any further
+MOST_COUNTED: Final = 2_000  # rows; a list does not count or page any further
 MOST_NAMES: Final = 100  # choices of a filter
 
 
@@ -46,7 +46,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
     paginator = BoundedPaginator
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER  # they count once for each choice
-    list_per_page = 100
+    list_per_page = 50
     list_max_show_all = 0
 
     class Media:

@@ -15,8 +15,9 @@ from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
 from django.utils.translation import gettext as _
 
-from sagas.events import Kind, Source
+from sagas.events import Direction, Kind, Source
 from sagas.operate import bounded
+from sagas.states import State
 from sagas_django.models import LogEntry, OutboxRow, SagaRow
 from sagas_django.wording import DIRECTION, KIND, REQUEST, SOURCE, clock, from_now, span, word
 from sagas_outbox.queries import query
@@ -55,6 +56,9 @@ class TimelineEntry:
     error: str
     traceback: str
     facts: list[tuple[str, str]]
+    actor: str
+    back: bool  # about undoing or settling
+    begun: datetime | None  # when the attempt it is about began, or the first of those under its key
     payload: Payload | None
 
 
@@ -66,11 +70,11 @@ def timeline(alias: str, saga_id: UUID, before: int = LAST) -> tuple[list[Timeli
         saga_id: the saga.
         before: only entries with a lower `seq`.
     """
-    rows = _fetch(alias, "timeline", saga=saga_id, before=before, limit=MOST_ENTRIES + 1)
+    rows = fetch(alias, "timeline", saga=saga_id, before=before, limit=MOST_ENTRIES + 1)
     return [_entry(row) for row in reversed(rows[:MOST_ENTRIES])], len(rows) > MOST_ENTRIES
 
 
-def _fetch(alias: str, name: str, **parameters: Any) -> list[dict[str, Any]]:
+def fetch(alias: str, name: str, **parameters: Any) -> list[dict[str, Any]]:
     with connections[alias].cursor() as cursor:
         cursor.execute(query("sagas_django", name), {"payload": MOST_PAYLOAD + 1, **parameters})
         columns = [column[0] for column in cursor.description]
@@ -86,9 +90,15 @@ def _entry(row: dict[str, Any]) -> TimelineEntry:
         step=row["step"] or "", direction=word(DIRECTION, facts.get("direction")), attempt=row["attempt"],
         token=row["token"], unknown=bool(facts.get("unknown")), ignored=bool(facts.get("ignored")),
         error=f"{error.get('type', '')}: {error.get('message', '')}" if error else "",
-        traceback=str(error.get("traceback", "")), facts=_words(facts),
+        traceback=str(error.get("traceback", "")), facts=_words(facts), actor=str(facts.get("actor", "")),
+        back=facts.get("direction") in (Direction.UNDO, Direction.SETTLE),
+        begun=_moment(facts.get("first_begun_at")),
         payload=_payload(_payload_label(row["kind"]), row),
     )  # fmt: skip
+
+
+def _moment(seconds: Any) -> datetime | None:
+    return datetime.fromtimestamp(seconds, UTC) if isinstance(seconds, int | float) else None
 
 
 def _payload_label(kind: str) -> str:
@@ -131,9 +141,32 @@ def _payload(label: str, row: dict[str, Any]) -> Payload | None:
     return Payload(label=label, text=text[:MOST_PAYLOAD], size=row["size"], cut=len(text) > MOST_PAYLOAD)
 
 
+def last_errors(entries: list[TimelineEntry]) -> dict[str, str]:
+    """What last went wrong with each step, as far as the entries tell; nothing of one that has succeeded since."""
+    found: dict[str, str] = {}
+    for entry in entries:
+        if entry.step and entry.error:
+            found[entry.step] = entry.error
+        elif entry.kind in (Kind.STEP_DONE, Kind.UNDO_DONE, Kind.SETTLE_DONE):
+            found.pop(entry.step, None)
+    return found
+
+
+def signals(entries: list[TimelineEntry], state: State | None) -> list[dict[str, Any]]:
+    """The signals that the entries tell of, each with what became of it."""
+    waiting = {seq for step in state.steps.values() for seq in step.signals} if state else set()
+
+    def fate(entry: TimelineEntry) -> str:
+        if entry.ignored:
+            return _("came too late, or nobody waits for it")
+        return _("waits to be taken") if entry.seq in waiting else _("was taken")
+
+    return [{"entry": entry, "fate": fate(entry)} for entry in entries if entry.kind == Kind.SIGNALLED]
+
+
 def dedupe_records(alias: str, saga_id: UUID) -> list[dict[str, Any]]:
     """What the dedupe table knows about the saga's effects."""
-    rows = _fetch(alias, "dedupe", saga=saga_id, limit=MOST_RECORDS)
+    rows = fetch(alias, "dedupe", saga=saga_id, limit=MOST_RECORDS)
     return [row | {"response": _payload(_("Response"), row)} for row in rows]
 
 

@@ -6,7 +6,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from django.apps import AppConfig
-from django.core.checks import register
+from django.core.checks import Tags, register
 from django.db import connections
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
@@ -31,9 +31,24 @@ class SagasConfig(AppConfig):
         register(checks.check_settings, "sagas")
         register(checks.check_engines, "sagas")
         register(checks.check_definitions, "sagas")
-        register(checks.check_databases, "sagas", "database")
+        register(checks.check_schedules, "sagas")
+        register(checks.check_databases, "sagas", Tags.database)
         register(checks.check_celery, "sagas")
+        register(checks.check_deployment, "sagas", deploy=True)
+        register(checks.check_celery_deployment, "sagas", deploy=True)
         if find_spec("celery") is not None:
             import_module("sagas_celery.tasks")  # a worker that does not know the task would throw its messages away
+            _make_transactional()
+        import_module("sagas_django.signals").connect()
         autodiscover_modules("sagas")
         registry.load()
+
+
+def _make_transactional() -> None:
+    """Calls of the Celery tasks in `SAGAS["OUTBOX_TASKS"]` become messages."""
+    from sagas_django.conf import outbox_tasks
+
+    if tasks := outbox_tasks():
+        from sagas_celery.drop_in import make_transactional
+
+        make_transactional(None, tasks)

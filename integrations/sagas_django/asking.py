@@ -29,7 +29,10 @@ class Question:
     kind: str  # of the request
     reason: str
     nonce: UUID  # of the form
-    step: str = ""  # that a redo is about
+    step: str = ""  # that it is about, where it is about one
+    result: Any = None  # of a step that is marked as done
+    seen: int | None = None  # seq of the saga as it was looked at
+    note: str = ""  # for the admin's log
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,9 +97,10 @@ def _ask(admin: ModelAdmin[Any], request: HttpRequest, saga: SagaRow, question: 
     def act(alias: str, actor: str) -> str:
         _check(saga, alias, question)
         engine.request(
-            None, question.kind, id=saga.pk, reason=question.reason, actor=actor, step=question.step, using=alias
+            None, question.kind, id=saga.pk, reason=question.reason, actor=actor, step=question.step,
+            result=question.result, seen=question.seen, using=alias,
         )  # fmt: skip
-        action = f"{word(ACTION, question.kind)} {question.step}".rstrip()
+        action = " ".join(filter(None, (word(ACTION, question.kind), question.step, question.note)))
         return _("Asked for %(action)s: %(reason)s") % {"action": action, "reason": question.reason}
 
     return once(admin, request, saga, question.nonce, act)
@@ -107,5 +111,7 @@ def _check(saga: SagaRow, alias: str, question: Question) -> None:
     if (question.kind, question.step or None) not in [(action.name, action.step) for action in now.allowed_actions]:
         status = word(STATUS, now.status)
         raise NotPossible(_("it is %(status)s by now, this would change nothing") % {"status": status})
+    if question.seen is not None and question.seen != now.seq:
+        raise NotPossible(_("it has moved on since you looked at it: look again, and decide anew"))
     if OutboxRow.objects.using(alias).filter(saga_id=saga.pk, kind=question.kind).exists():
         raise NotPossible(_("this was asked for already and waits for a worker to apply it"))

@@ -8,7 +8,10 @@ E002 no database is Postgres          W002 database cannot be reached
 E003 Postgres is too old              W003 tables are missing or old
 E004 a definition was changed         W004 default database is not Postgres
 E005 the releases cannot be read      W005 a definition is not released yet
-E010 to E012, W010: what in the Celery app would defeat the outbox, see `sagas_celery.checks`
+E006 a schedule will never start
+E010 to E012, W010 to W013: what in the Celery app would defeat the outbox, see `sagas_celery.checks`
+
+With `check --deploy` also: W006 no file of released definitions, W007 a short lease, and W012.
 """
 
 from __future__ import annotations
@@ -25,11 +28,13 @@ from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections, router
 from sagas import releases
 from sagas.errors import ConfigurationError
 from sagas.registry import registry
+from sagas.schedules.declaration import DEFAULT, schedules
 from sagas.store.schema_files import NAMES
 from sagas_django.conf import definitions_file, sagas_settings
 
 OLDEST_POSTGRES = 150000
 SCHEMA = len(NAMES)  # the version of the tables that this code needs
+SHORT_LEASE = 10.0  # seconds; less is lost by a garbage collection of the server's disk, or a laptop's nap
 SHORT_WINDOW = 2.0  # seconds; less is republished before a busy worker gets to it
 POSTGRES = "postgresql"
 
@@ -62,6 +67,48 @@ def check_definitions(app_configs: Sequence[AppConfig] | None, **_: Any) -> list
     except ConfigurationError as problem:
         return [Error(str(problem), hint="Take it from version control again.", id="sagas.E005")]
     return [_definition(each, file) for each in found]
+
+
+def check_schedules(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """Every schedule starts its sagas in a database that there is, and that sagas can be in."""
+    known = [alias for alias in connections if connections[alias].vendor == POSTGRES]
+    return [
+        Error(
+            f"schedule {each.name!r} starts its sagas in store {each.store or DEFAULT!r}, which is no Postgres "
+            f"database of this project",
+            hint=f"Give it store= one of {', '.join(map(repr, known)) or 'none'}, and run a relay for that.",
+            obj=each.saga,
+            id="sagas.E006",
+        )
+        for each in schedules.all()
+        if (each.store or DEFAULT) not in known
+    ]
+
+
+def check_deployment(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """What is fine while one tries things out, and not in production. Only with `--deploy`."""
+    found: list[CheckMessage] = []
+    try:
+        settings, file = sagas_settings(), definitions_file()
+    except ConfigurationError:
+        return found  # `check_settings` says it better
+    if (file is None or not file.exists()) and any(registry.definitions()):
+        found.append(
+            Warning(
+                "there is no file of released definitions, so nobody notices when a released saga is changed",
+                hint="Run `manage.py sagas definitions --release`, and keep the file in version control.",
+                id="sagas.W006",
+            )
+        )
+    if settings.lease < SHORT_LEASE:
+        found.append(
+            Warning(
+                f"SAGAS['LEASE'] is {settings.lease} s: a worker that is held up for as long loses its work to another",
+                hint=f"Use at least {SHORT_LEASE} s, or leave it out: the default is 30 s.",
+                id="sagas.W007",
+            )
+        )
+    return found
 
 
 def _definition(found: releases.Difference, file: Path) -> CheckMessage:
@@ -165,9 +212,27 @@ def check_celery(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Chec
     no broker, and a project may have a Celery app for other things."""
     if not apps.is_installed("sagas_celery"):
         return []
+    return _celery(deploy=False)
+
+
+def check_celery_deployment(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """What of the Celery app matters in production only."""
+    if not apps.is_installed("sagas_celery"):
+        return []
+    usual = {message.id for message in _celery(deploy=False)}
+    return [message for message in _celery(deploy=True) if message.id not in usual]
+
+
+def _celery(*, deploy: bool) -> list[CheckMessage]:
     from sagas_celery.checks import problems
 
     return [
         (Error if problem.fatal else Warning)(problem.message, hint=problem.hint, id=problem.id)
-        for problem in problems()
+        for problem in problems(queues=_queues(), deploy=deploy)
     ]
+
+
+def _queues() -> set[str]:
+    """The queues that steps and compensations name."""
+    steps = [step for saga in registry.definitions() for step in saga.plan.steps]
+    return {step.queue for step in steps} | {step.undo.queue for step in steps if step.undo is not None}

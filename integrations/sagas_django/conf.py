@@ -1,4 +1,4 @@
-"""The `SAGAS` dict of the Django settings. Names are those of `sagas.settings.Settings`, in capitals, and one more."""
+"""The `SAGAS` dict of the Django settings: names of `sagas.settings.Settings` in capitals, and three more."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from sagas.errors import ConfigurationError
 from sagas.releases import FILE
 from sagas.settings import Settings
 
-DEFINITIONS_FILE = "DEFINITIONS_FILE"  # the one name in SAGAS that is no number, and nothing that workers go by
+DEFINITIONS_FILE = "DEFINITIONS_FILE"  # the names in SAGAS that are no numbers, and nothing that workers go by
+OUTBOX_TASKS = "OUTBOX_TASKS"
+PUBLISHERS = "PUBLISHERS"
+APART = (DEFINITIONS_FILE, OUTBOX_TASKS, PUBLISHERS)
 
 
 @lru_cache(maxsize=1)
@@ -29,7 +32,7 @@ def sagas_settings() -> Settings:
     for name in given:
         if not (isinstance(name, str) and name.isupper()):
             raise ConfigurationError(f"SAGAS: setting names are written in capitals, not {name!r}")
-    numbers = {name.lower(): value for name, value in given.items() if name != DEFINITIONS_FILE}
+    numbers = {name.lower(): value for name, value in given.items() if name not in APART}
     return Settings.of(numbers, where="SAGAS")
 
 
@@ -47,6 +50,33 @@ def definitions_file() -> Path | None:
     if not isinstance(found, str | Path):
         raise ConfigurationError(f"SAGAS[{DEFINITIONS_FILE!r}]={found!r}: a path")
     return Path(found)
+
+
+def outbox_tasks() -> list[str]:
+    """Names and patterns of the Celery tasks whose calls are published: `SAGAS["OUTBOX_TASKS"]`.
+
+    Raises:
+        ConfigurationError: it is no list of names.
+    """
+    found = _apart(OUTBOX_TASKS, list | tuple, "a list of task names")
+    return list(found or ())
+
+
+def publishers() -> dict[str, Any]:
+    """Publishers of messages by scheme: `SAGAS["PUBLISHERS"]`, each an object or where it is.
+
+    Raises:
+        ConfigurationError: it is no dict.
+    """
+    return dict(_apart(PUBLISHERS, dict, "a dict of scheme and publisher") or {})
+
+
+def _apart(name: str, kind: Any, words: str) -> Any:
+    given = getattr(settings, "SAGAS", None) or {}
+    found = given.get(name) if isinstance(given, dict) else None
+    if found is not None and not isinstance(found, kind):
+        raise ConfigurationError(f"SAGAS[{name!r}]={found!r}: {words}")
+    return found
 
 
 def _forget(*, setting: str, **_: Any) -> None:

@@ -38,12 +38,15 @@ class SagaRow(ReadOnly):
     cancel_requested = models.BooleanField(default=False)
     parked_from = models.TextField(null=True)
     parent = models.UUIDField(null=True)
+    parent_step = models.TextField(null=True)
     subject_type = models.TextField(null=True)
     subject_id = models.TextField(null=True)
     deadline = models.DateTimeField(null=True)
     paused = models.BooleanField(default=False)
     failing = models.BooleanField(default=False)
     definition = models.TextField(default="")
+    priority = models.SmallIntegerField(default=0)
+    ordering_key = models.TextField(null=True)
     headers = models.JSONField(default=dict)
     error = models.TextField(default="")
     created_at = models.DateTimeField()
@@ -61,6 +64,10 @@ class SagaRow(ReadOnly):
             ("pause_saga", "Can ask for a saga to be paused"),
             ("resume_saga", "Can ask for a saga to be resumed"),
             ("redo_saga", "Can ask for a step to be done anew"),
+            ("mark_done_saga", "Can say that a step happened, and what came of it"),
+            ("mark_not_done_saga", "Can say that a step did not happen"),
+            ("skip_saga", "Can have a saga go on without a step"),
+            ("mark_undone_saga", "Can say that a step was undone by hand"),
             ("signal_saga", "Can send a saga what it waits for"),
         )
 
@@ -125,7 +132,9 @@ class OutboxRow(ReadOnly):
     holder = models.TextField(null=True)
     queue = models.TextField()
     priority = models.SmallIntegerField(default=0)
+    lane = models.IntegerField(default=0)
     ordering_key = models.TextField(null=True)
+    place = models.BigIntegerField(null=True)
     due_at = models.DateTimeField()
     timer_at = models.DateTimeField(null=True)
     token = models.BigIntegerField(default=0)
@@ -165,3 +174,108 @@ class DedupeRecord(ReadOnly):
 
     def __str__(self) -> str:
         return self.key
+
+
+class ScheduleRow(ReadOnly):
+    """A schedule, as the code that declares it has put it here."""
+
+    name = models.TextField(primary_key=True)
+    saga = models.TextField()
+    version = models.IntegerField()
+    timing = models.TextField()
+    timezone = models.TextField()
+    catch_up = models.TextField()
+    overlap = models.TextField()
+    fingerprint = models.TextField()
+    revision = models.BigIntegerField(default=0)
+    next_at = models.DateTimeField()
+    look_at = models.DateTimeField()
+    last_at = models.DateTimeField(null=True)
+    last_key = models.TextField(null=True)
+    last_started_at = models.DateTimeField(null=True)
+    note = models.TextField(default="")
+    paused = models.BooleanField(default=False)
+    actor = models.TextField(default="")
+    reason = models.TextField(default="")
+    declared_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "sagas_schedule"
+        verbose_name = _("schedule")
+        verbose_name_plural = _("schedules")
+        permissions = (
+            ("pause_schedule", "Can pause a schedule"),
+            ("resume_schedule", "Can resume a schedule"),
+            ("run_schedule", "Can run a schedule now"),
+        )
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class SemanticLockRow(ReadOnly):
+    """That a saga holds a semantic lock, or waits for it."""
+
+    pk = models.CompositePrimaryKey("subject", "saga_id")
+    subject = models.TextField()
+    saga_id = models.UUIDField()
+    step = models.TextField()
+    waiting = models.BooleanField(default=False)
+    at = models.DateTimeField()
+
+    class Meta:
+        db_table = "sagas_lock"
+        verbose_name = _("semantic lock")
+        verbose_name_plural = _("semantic locks")
+
+    def __str__(self) -> str:
+        return self.subject
+
+
+class MessageRow(ReadOnly):
+    """One plain message: published, and not sent yet, dead, or kept."""
+
+    id = models.BigAutoField(primary_key=True)
+    message_id = models.UUIDField()
+    destination = models.TextField()
+    ordering_key = models.TextField(null=True)
+    state = models.TextField(default="waiting")
+    holder = models.TextField(null=True)
+    due_at = models.DateTimeField()
+    token = models.BigIntegerField(default=0)
+    failures = models.IntegerField(default=0)
+    payload = models.JSONField()
+    options = models.JSONField(null=True)
+    headers = models.JSONField(null=True)
+    error = models.TextField(default="")
+    created_at = models.DateTimeField()
+    finished_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "sagas_message"
+        verbose_name = _("message")
+        verbose_name_plural = _("messages")
+        permissions = (
+            ("replay_message", "Can send a dead message again"),
+            ("drop_message", "Can drop a dead message"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.destination} {self.message_id}"
+
+
+class InboxRecord(ReadOnly):
+    """That a handler has taken a message."""
+
+    pk = models.CompositePrimaryKey("message_id", "handler")
+    message_id = models.TextField()
+    handler = models.TextField()
+    at = models.DateTimeField()
+
+    class Meta:
+        db_table = "sagas_inbox"
+        verbose_name = _("taken message")
+        verbose_name_plural = _("taken messages")
+
+    def __str__(self) -> str:
+        return f"{self.handler} {self.message_id}"

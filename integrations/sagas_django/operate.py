@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -13,11 +14,13 @@ from django.db import connections
 
 from sagas import operate
 from sagas.desk import PACKAGE
+from sagas.doctor import Level, Problem
 from sagas.errors import StoreNotReady
 from sagas.ports import Connection
+from sagas.store import rows as rows_module
 from sagas.wording import Wording
 from sagas_django import wording
-from sagas_django.checks import POSTGRES, check_postgres
+from sagas_django.checks import POSTGRES, check_definitions, check_postgres, check_settings
 from sagas_django.conf import definitions_file
 from sagas_django.models import LogEntry, OutboxRow, SagaRow
 from sagas_django.store import DjangoStore
@@ -44,6 +47,22 @@ class DjangoDesk:
 
     def check_ready(self) -> None:
         check_ready(self.name)
+
+    def problems(self) -> Iterator[Problem]:
+        for each in [*check_settings(None), *check_definitions(None)]:
+            level = Level.ERROR if each.is_serious() else Level.WARNING
+            yield Problem(id=each.id or "", level=level, message=each.msg, hint=each.hint or "")
+        if find_spec("celery") is None:
+            return
+        from celery import current_app
+
+        from sagas_celery.app import FALLBACK
+        from sagas_celery.doctor import examine
+
+        if current_app.main != FALLBACK:  # else there is no app: an embedded worker, or a command without one
+            with self.connect() as connection:
+                paces = rows_module.paces(connection)
+            yield from examine(current_app, DjangoStore(self.name).settings, paces)
 
     def connect(self) -> AbstractContextManager[Connection]:
         return closing(DjangoStore(self.name).connect())

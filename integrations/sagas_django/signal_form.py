@@ -1,4 +1,4 @@
-"""The form of a signal, made from its declared type: one field for each of its parts, else JSON."""
+"""The form of a signal, or of the result of a step, made from its declared type: a field for each part, else JSON."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from msgspec import inspect as types
 from sagas import codec
 from sagas.errors import CodecError
 from sagas.operate_asking import read_value
+from sagas.step import Step
 from sagas.storable import type_label
-from sagas.waits import Wait
 from sagas_django.admin_actions import AskForm
 from sagas_django.conf import sagas_settings
 
@@ -49,7 +49,7 @@ class Part:
 class Made:
     """What a form was made for."""
 
-    wait: Wait[Any]
+    step: Step[Any, Any]
     parts: Mapping[str, Part]  # by name of the field; none: it is JSON
 
 
@@ -66,11 +66,11 @@ class SignalForm(AskForm):
     def clean(self) -> dict[str, Any] | None:
         data = super().clean()
         if not self.errors:
-            wait = self.made.wait
+            step = self.made.step
             try:
-                self.value = self._read(wait, self.cleaned_data)
+                self.value = self._read(step, self.cleaned_data)
                 limit = sagas_settings().max_payload
-                codec.encode(self.value, declared=wait.result_type, limit=limit, what=wait.name)
+                codec.encode(self.value, declared=step.result_type, limit=limit, what=step.name)
             except msgspec.ValidationError as problem:
                 found = PART.match(str(problem))
                 name = f"{PREFIX}{found['part']}" if found else WHOLE
@@ -79,37 +79,37 @@ class SignalForm(AskForm):
                 self.add_error(WHOLE if WHOLE in self.fields else None, str(problem))
         return data
 
-    def _read(self, wait: Wait[Any], given: Mapping[str, Any]) -> Any:
+    def _read(self, step: Step[Any, Any], given: Mapping[str, Any]) -> Any:
         parts = self.made.parts
         if not parts:
-            return read_value(wait, given[WHOLE])
+            return read_value(step, given[WHOLE]) if WHOLE in given else None
         read = {name: _value(part, given[name]) for name, part in parts.items()}
         if WHOLE in parts:
-            return msgspec.convert(read[WHOLE], wait.result_type)
+            return msgspec.convert(read[WHOLE], step.result_type)
         taken = {
             part.key: read[name] for name, part in parts.items() if not (part.leave_out and given[name] in (None, ""))
         }
-        return msgspec.convert(taken, wait.result_type)
+        return msgspec.convert(taken, step.result_type)
 
 
 def _value(part: Part, given: Any) -> Any:
     return given if part.values is None else part.values.get(given)
 
 
-def form_for(wait: Wait[Any]) -> type[SignalForm]:
-    """The form class for a wait."""
-    found = types.type_info(wait.result_type)
+def form_for(step: Step[Any, Any], base: type[SignalForm] = SignalForm) -> type[SignalForm]:
+    """The form class for the signal of a wait, or for the result of a step; no field where it returns nothing."""
+    found = types.type_info(step.result_type)
     parts = dict(_parts(found))
     fields: dict[str, forms.Field] = {name: part.field for name, part in parts.items()}
-    if not parts:
-        label = type_label(wait.result_type)
+    if not parts and not isinstance(found, types.NoneType):
+        label = type_label(step.result_type)
         fields = {WHOLE: forms.CharField(
             label=_("Value"), widget=AdminTextareaWidget(attrs={"rows": 6}), help_text=_("JSON of %s") % label
         )}  # fmt: skip
     own = {
-        "made": Made(wait=wait, parts=parts), "field_order": ["nonce", *fields, "reason"], "__module__": __name__,
+        "made": Made(step=step, parts=parts), "field_order": ["nonce", *fields, "reason"], "__module__": __name__,
     }  # fmt: skip
-    return type("SignalForm", (SignalForm,), own | fields)
+    return type(base.__name__, (base,), own | fields)
 
 
 def _parts(info: Any) -> Iterator[tuple[str, Part]]:

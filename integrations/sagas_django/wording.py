@@ -10,7 +10,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
-from sagas import why, wording
+from sagas import stuck, why, wording
 from sagas.actions import OFFERS
 from sagas.wording import Words
 from sagas.wording import word as word
@@ -28,11 +28,16 @@ ACTION: Final[Words] = {
     "pause": pgettext_lazy("action", "Pause"),
     "resume": pgettext_lazy("action", "Resume"),
     "redo": pgettext_lazy("action", "Redo"),
+    "mark_done": pgettext_lazy("action", "Mark done"),
+    "mark_not_done": pgettext_lazy("action", "Mark not done"),
+    "skip": pgettext_lazy("action", "Skip step"),
+    "mark_undone": pgettext_lazy("action", "Mark compensated"),
 }
 DOES: Final[Words] = {
     text: gettext_lazy(text) for offer in OFFERS.values() for text in (offer.does, offer.does_parked) if text
 }
 
+STUCK: Final[Words] = {why_stuck: gettext_lazy(text) for why_stuck, text in stuck.REMEDIES.items()}
 WHY: Final[Words] = {text: gettext_lazy(text) for text in why.TEXTS}
 
 

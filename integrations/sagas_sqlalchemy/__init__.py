@@ -2,6 +2,7 @@
 
 from sagas.ports import register_adapter
 from sagas_sqlalchemy.callers import sqlalchemy_caller
+from sagas_sqlalchemy.inbox import inbox
 from sagas_sqlalchemy.mixin import HasSagas
 from sagas_sqlalchemy.models import DedupeRecord, LogEntry, OutboxRow, SagaRow, SagasModels, sagas_models
 from sagas_sqlalchemy.runtime import Sagas, runtime_of
@@ -16,6 +17,7 @@ __all__ = [
     "Sagas",
     "SagasModels",
     "SagasTables",
+    "inbox",
     "runtime_of",
     "sagas_models",
     "sagas_tables",

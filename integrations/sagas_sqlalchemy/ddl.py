@@ -18,7 +18,7 @@ Run = Callable[[str], object]
 
 FUNCTIONS: Final = (  # what `Table` objects cannot describe
     "create function", "create or replace function", "create trigger", "create or replace trigger", "drop function",
-    "drop trigger", "insert into sagas_schema",
+    "drop trigger", "create view", "insert into sagas_schema",
 )  # fmt: skip
 OURS: Final = re.compile(r"create (?:or replace )?function (sagas_\w+)\s*\(([^)]*)\)", re.IGNORECASE)
 KEEP_PATH: Final = "select set_config('sagas.search_path', current_setting('search_path'), false)"
@@ -39,17 +39,16 @@ def install(run: Run, number: int, *, schema: str | None, only: tuple[str, ...] 
     in_schema(run, [*chosen, *_pinned(sql, schema)], schema)
 
 
-def uninstall(run: Run, *, schema: str | None, functions_only: bool = False) -> None:
+def uninstall(run: Run, *, schema: str | None, only: tuple[str, ...] = ("",)) -> None:
     """Drop the tables and functions.
 
     Args:
         run: sends one statement, exactly as it is.
         schema: where they are.
-        functions_only: the tables are gone already.
+        only: beginnings of the statements to run; all by default.
     """
-    first = ("drop function",) if functions_only else ("",)
     script = statements(query("sagas_sqlalchemy", "drop"))
-    in_schema(run, [each for each in script if each.lower().startswith(first)], schema)
+    in_schema(run, [each for each in script if each.lower().startswith(only)], schema)
 
 
 def in_schema(run: Run, script: list[str], schema: str | None) -> None:

@@ -189,6 +189,8 @@ class SqlAlchemyLocal:
 
     @property
     def connection(self) -> psycopg.Connection[Any]:
+        if self._session.in_nested_transaction():
+            self._session.connection()  # the SAVEPOINT is sent only when the session is used
         return self._raw
 
     @property

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -17,6 +18,7 @@ from sqlalchemy import Engine, MetaData
 from sqlalchemy.engine import URL
 
 from sagas import ports
+from sagas.doctor import Problem
 from sagas.errors import ConfigurationError
 from sagas.registry import registry
 from sagas.releases import FILE
@@ -46,6 +48,7 @@ class Sagas:
         payload_codec: seals payloads (encryption, compression): a `sagas.payloads.PayloadCodec`, several, or where it
             is as "module.attribute"; see docs/payloads.md.
         definitions_file: where `sagas definitions --release` keeps what was released.
+        publishers: who sends plain messages of which scheme, as an object or "module.attribute"; see docs/messages.md.
 
     Raises:
         ConfigurationError: the database is no Postgres, a setting is unknown or wrong, or another database has
@@ -66,6 +69,7 @@ class Sagas:
         celery: Any = None,
         payload_codec: Any = None,
         definitions_file: str | Path = FILE,
+        publishers: Mapping[str, Any] | None = None,
     ) -> None:
         self.source: Source = source_of(source)
         if self.engine.dialect.name != POSTGRES:
@@ -82,6 +86,7 @@ class Sagas:
         self.connect_args = dict(connect_args or {})
         self.celery = celery
         self.definitions_file = Path(definitions_file)
+        self.publishers = dict(publishers or {})
         self._loaded, self._loading = False, threading.RLock()
         self._register()
         from sagas_sqlalchemy.store import SqlAlchemyStore
@@ -110,6 +115,16 @@ class Sagas:
         """How the tables get into the database."""
         return "run a migration that calls sagas_sqlalchemy.alembic.upgrade(op, to=...), or metadata.create_all()"
 
+    def problems(self) -> Iterator[Problem]:
+        """What is wrong with the Celery app that this runtime was given, for `sagas doctor`."""
+        if self.celery is None or find_spec("celery") is None:
+            return
+        from sagas.store.rows import paces
+        from sagas_celery.doctor import examine
+
+        with closing(self.store.connect()) as connection:
+            yield from examine(self.celery, self.settings, paces(connection))
+
     def publisher(self, app: str | None = None) -> Any:
         """Where `sagas relay` publishes (`sagas_outbox.relay.Publisher`).
 
@@ -125,7 +140,9 @@ class Sagas:
         from sagas_celery.publisher import CeleryPublisher
 
         found = self.celery if app is None and self.celery is not None else celery_app(app, option="--celery")
-        return CeleryPublisher(found, self.name, timeout=self.settings.publish_timeout)
+        return CeleryPublisher(
+            found, self.name, timeout=self.settings.publish_timeout, publishers=self.publishers
+        )  # fmt: skip
 
     def load(self) -> None:
         """Import the modules that define sagas, and finish the checks of every definition. Workers do it by themselves.

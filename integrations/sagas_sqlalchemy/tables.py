@@ -35,13 +35,15 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.sql.elements import conv
 
+from sagas.asked import REQUESTS
 from sagas.errors import ConfigurationError
 from sagas.events import Direction, Kind
 from sagas.machine import DIRECTION, TERMINAL
 from sagas.states import Status
 from sagas.store.schema_files import NAMES
-from sagas.worker import REQUESTS
 from sagas_sqlalchemy import ddl
+from sagas_sqlalchemy.message_tables import inbox, message
+from sagas_sqlalchemy.queue_tables import queue, slot
 
 NOW: Final = text("clock_timestamp()")
 EMPTY: Final = text("'{}'")
@@ -54,7 +56,9 @@ HOT: Final[dict[str, float]] = {  # small and hot: vacuumed often, and without a
     "autovacuum_vacuum_scale_factor": 0.02, "autovacuum_vacuum_threshold": 2000, "autovacuum_vacuum_cost_delay": 0,
     "autovacuum_analyze_scale_factor": 0.2, "autovacuum_analyze_threshold": 2000,
 }  # fmt: skip
-STORAGE: Final[dict[str, dict[str, float]]] = {"sagas_saga": {"fillfactor": 80}, "sagas_outbox": HOT}
+STORAGE: Final[dict[str, dict[str, float]]] = {
+    "sagas_saga": {"fillfactor": 80}, "sagas_outbox": HOT, "sagas_message": HOT, "sagas_tally": {"fillfactor": 50},
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,7 +71,17 @@ class SagasTables:
     dedupe: Table
     signal: Table
     pause: Table
+    queue: Table
+    slot: Table
     pace: Table
+    process: Table
+    lock: Table
+    tombstone: Table
+    archive: Table
+    tally: Table
+    schedule: Table
+    message: Table
+    inbox: Table
     schema_version: Table
     schema: str | None  # where they are; None: wherever `search_path` leads
 
@@ -109,16 +123,28 @@ def _make(metadata: MetaData, schema: str | None) -> SagasTables:
         dedupe=table("sagas_dedupe", metadata, *_dedupe()),
         signal=table("sagas_signal", metadata, *_signal()),
         pause=table("sagas_pause", metadata, *_pause()),
+        queue=table("sagas_queue", metadata, *queue()),
+        slot=table("sagas_slot", metadata, *slot()),
         pace=table("sagas_pace", metadata, *_pace()),
+        process=table("sagas_process", metadata, *_process()),
+        lock=table("sagas_lock", metadata, *_lock()),
+        tombstone=table("sagas_tombstone", metadata, *_tombstone()),
+        archive=table("sagas_archive", metadata, *_archive()),
+        tally=table("sagas_tally", metadata, *_tally()),
+        schedule=table("sagas_schedule", metadata, *_schedule()),
+        message=table("sagas_message", metadata, *message()),
+        inbox=table("sagas_inbox", metadata, *inbox()),
         schema_version=table("sagas_schema", metadata, *_schema()),
         schema=schema,
     )
-    for other in (found.saga, found.log, found.outbox, found.dedupe, found.signal, found.pause, found.pace):
-        found.schema_version.add_is_dependent_on(other)  # created last, when functions can be added
+    for other in (getattr(found, field.name) for field in fields(found)):
+        if isinstance(other, Table) and other is not found.schema_version:
+            found.schema_version.add_is_dependent_on(other)  # created last, when functions can be added
     event.listen(found.saga, "before_create", _before_create)
-    for stored in (found.saga, found.outbox):
+    for stored in (found.saga, found.outbox, found.message, found.tally):
         event.listen(stored, "after_create", _set_storage)
     event.listen(found.schema_version, "after_create", _after_create)
+    event.listen(metadata, "before_drop", _before_drop)
     event.listen(metadata, "after_drop", _after_drop)
     return found
 
@@ -144,10 +170,16 @@ def _after_create(target: Table, connection: Connection, **_: Any) -> None:
         ddl.install(partial(_send, connection), number, schema=target.schema, only=ddl.FUNCTIONS)
 
 
+def _before_drop(target: MetaData, connection: Connection, tables: Iterable[Table] = (), **_: Any) -> None:
+    ours: SagasTables = target.info[INFO]
+    if ours.schema_version in tables:
+        ddl.uninstall(partial(_send, connection), schema=ours.schema, only=("drop view",))
+
+
 def _after_drop(target: MetaData, connection: Connection, tables: Iterable[Table] = (), **_: Any) -> None:
     ours: SagasTables = target.info[INFO]
     if ours.schema_version in tables:
-        ddl.uninstall(partial(_send, connection), schema=ours.schema, functions_only=True)
+        ddl.uninstall(partial(_send, connection), schema=ours.schema, only=("drop function",))
 
 
 def _key(name: str, *columns: str) -> PrimaryKeyConstraint:
@@ -189,8 +221,10 @@ def _saga() -> list[Any]:
         Column("id", Uuid, nullable=False), _text("name"), _whole("version"), _text("key"),
         _whole("run", default=text("1")), _text("status"), _whole("seq"), _text("input_hash"), _json("steps"),
         _flag("cancel_requested"), _text("parked_from", null=True), Column("parent", Uuid),
+        _text("parent_step", null=True),
         _text("subject_type", null=True), _text("subject_id", null=True), _time("deadline", null=True),
-        _flag("paused"), _flag("failing"), _text("definition", default=""), _json("headers"),
+        _flag("paused"), _flag("failing"), _text("definition", default=""),
+        _whole("priority", SmallInteger, default=ZERO), _text("ordering_key", null=True), _json("headers"),
         _text("error", default=""),
         _time("created_at"), _time("updated_at"), _time("finished_at", null=True),
         _key("sagas_saga_pkey", "id"),
@@ -201,6 +235,12 @@ def _saga() -> list[Any]:
         _check("sagas_saga_finished", f"(finished_at is not null) = (status {_among(ends)})"),
         Index(conv("sagas_saga_open"), "id", postgresql_where=text("finished_at is null")),
         Index(conv("sagas_saga_parked"), "id", postgresql_where=text("parked_from is not null")),
+        Index(conv("sagas_saga_failed"), "status", "id",
+              postgresql_where=text(f"finished_at is not null and status <> '{Status.COMPLETED}'")),
+        Index(conv("sagas_saga_ended"), "finished_at", postgresql_where=text("finished_at is not null")),
+        Index(conv("sagas_saga_children"), "parent", "parent_step", postgresql_where=text("parent is not null")),
+        Index(conv("sagas_saga_children_open"), "parent", "parent_step",
+              postgresql_where=text("parent is not null and finished_at is null")),
         Index(conv("sagas_saga_subject"), "subject_type", "subject_id",
               postgresql_where=text("subject_id is not null")),
     ]  # fmt: skip
@@ -221,7 +261,8 @@ def _outbox() -> list[Any]:
     return [
         Column("id", BigInteger, Identity(always=False), nullable=False), Column("saga_id", Uuid), _text("kind"),
         _text("step", null=True), _text("direction", null=True), _text("holder", null=True), _text("queue"),
-        _whole("priority", SmallInteger, default=ZERO), _text("ordering_key", null=True), _time("due_at"),
+        _whole("priority", SmallInteger, default=ZERO), _whole("lane", default=ZERO), _text("ordering_key", null=True),
+        _whole("place", BigInteger, null=True), _time("due_at"),
         _time("timer_at", null=True), _whole("token", BigInteger, default=ZERO), _whole("publishes", default=ZERO),
         _whole("deliveries", default=ZERO), _whole("failures", default=ZERO), _time("first_begun_at", null=True),
         _json("payload", null=True), _json("progress", null=True), _json("headers", null=True),
@@ -231,7 +272,9 @@ def _outbox() -> list[Any]:
                f"and (direction is null or direction {_among(Direction)})"),
         _check("sagas_outbox_counts", "token >= 0 and publishes >= 0 and deliveries >= 0 and failures >= 0"),
         _check("sagas_outbox_due", r"due_at >= '1970-01-01 00\:00+00' and due_at < '9000-01-01 00\:00+00'"),
-        Index(conv("sagas_outbox_due"), "queue", "due_at"),
+        Index(conv("sagas_outbox_due"), "queue", "priority", "lane", "due_at"),
+        Index(conv("sagas_outbox_line"), "queue", "ordering_key", "place", "id",
+              postgresql_where=text("kind = 'step' and ordering_key is not null")),
         Index(conv("sagas_outbox_saga"), "saga_id"),
         Index(conv("sagas_outbox_signals"), "ordering_key", postgresql_where=text("kind = 'signal'")),
     ]  # fmt: skip
@@ -268,6 +311,61 @@ def _pace() -> list[Any]:
     return [
         _text("name"), _text("step"), _text("direction"), Column("mean", Double, nullable=False), _time("updated_at"),
         _key("sagas_pace_pkey", "name", "step", "direction"),
+    ]  # fmt: skip
+
+
+def _process() -> list[Any]:
+    return [
+        _text("holder"), _text("host"), _whole("pid"), _text("queues", default=""), _text("version", default=""),
+        _time("started_at"), _time("seen_at"), _key("sagas_process_pkey", "holder"),
+    ]  # fmt: skip
+
+
+def _schedule() -> list[Any]:
+    at = Column("next_at", DateTime(timezone=True), nullable=False)
+    return [
+        _text("name"), _text("saga"), _whole("version"), _text("timing"), _text("timezone"), _text("catch_up"),
+        _text("overlap"), _text("fingerprint"), _whole("revision", BigInteger, default=ZERO), at,
+        Column("look_at", DateTime(timezone=True), nullable=False), _time("last_at", null=True),
+        _text("last_key", null=True), _time("last_started_at", null=True), _text("note", default=""), _flag("paused"),
+        _text("actor", default=""), _text("reason", default=""), _time("declared_at"),
+        _key("sagas_schedule_pkey", "name"),
+        _check("sagas_schedule_catch_up", "catch_up in ('none', 'last', 'all')"),
+        _check("sagas_schedule_overlap", "overlap in ('allow', 'skip', 'queue', 'cancel')"),
+        _check("sagas_schedule_next", r"next_at >= '1970-01-01 00\:00+00' and next_at < '9000-01-01 00\:00+00'"),
+    ]  # fmt: skip
+
+
+def _lock() -> list[Any]:
+    return [
+        _text("subject"), Column("saga_id", Uuid, nullable=False), _text("step"), _flag("waiting"), _time("at"),
+        _key("sagas_lock_pkey", "subject", "saga_id"),
+        Index(conv("sagas_lock_holder"), "subject", unique=True, postgresql_where=text("not waiting")),
+        Index(conv("sagas_lock_saga"), "saga_id"),
+    ]  # fmt: skip
+
+
+def _tombstone() -> list[Any]:
+    return [
+        _text("name"), _text("key"), _whole("run"), Column("saga_id", Uuid, nullable=False), _whole("version"),
+        _text("status"), _text("input_hash"), Column("finished_at", DateTime(timezone=True), nullable=False),
+        _key("sagas_tombstone_pkey", "name", "key", "run"),
+    ]  # fmt: skip
+
+
+def _archive() -> list[Any]:
+    return [
+        Column("saga_id", Uuid, nullable=False), _text("name"), _text("key"), _text("status"),
+        Column("finished_at", DateTime(timezone=True), nullable=False), _time("archived_at"),
+        Column("data", JSONB, nullable=False), _key("sagas_archive_pkey", "saga_id"),
+    ]  # fmt: skip
+
+
+def _tally() -> list[Any]:
+    return [
+        _text("name"), _text("step"), _text("what"), _whole("count", BigInteger, default=ZERO),
+        Column("seconds", Double, nullable=False, server_default=ZERO),
+        _key("sagas_tally_pkey", "name", "step", "what"),
     ]  # fmt: skip
 
 

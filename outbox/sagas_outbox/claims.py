@@ -7,16 +7,16 @@ owner names the token it saw; if the row has moved on, nothing is written.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
-from psycopg.rows import class_row
 
 from sagas_outbox.queries import query, run
 
 PACKAGE = "sagas_outbox"
+REQUESTS = 0  # the lane of what is not a step: in time before any backlog of work
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 PUBLISH_DOUBLINGS = 6  # the publish window grows to 64 times at most
 
@@ -24,8 +24,7 @@ Connection = psycopg.Connection[Any]
 Held = tuple[int, int]  # id and token of an outbox row
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(NamedTuple):
     """A row that a relay may publish."""
 
     id: int
@@ -39,21 +38,68 @@ class Claimed:
     publishes: int
 
 
-@dataclass(frozen=True, slots=True)
+class Lane(NamedTuple):
+    """Work of one saga name and priority in a queue; or requests."""
+
+    queue: str
+    priority: int = 0
+    lane: int = REQUESTS
+
+
+@dataclass(slots=True)
+class Ask:
+    """How many rows to look for in one lane."""
+
+    lane: Lane
+    rows: int
+    mark: datetime = LONG_AGO  # there is nothing before
+    turn: int = 0  # of lanes that are alike, the lowest first
+    found: int = 0  # how many there were; written by the claim
+
+
+@dataclass(slots=True)
 class Room:
-    """How many rows to take from one queue, and the due time before which there is nothing."""
+    """How many rows to take from one queue, and from which lanes."""
 
     queue: str
     rows: int
-    mark: datetime = LONG_AGO
+    mark: datetime = LONG_AGO  # where no lanes are named
+    asks: list[Ask] = field(default_factory=list)  # none: all lanes that there are
+    by_turns: int = 0  # how many rows lanes are given by turns, whatever their priority
+    put_off: bool = False  # rows were due that are not the first in line: look again; written by the claim
 
 
-def _wants(rooms: Sequence[Room]) -> dict[str, Any]:
-    return {
-        "queues": [room.queue for room in rooms],
-        "rooms": [room.rows for room in rooms],
-        "marks": [room.mark for room in rooms],
-    }
+class Wants:
+    """Rooms as the parameters of a statement."""
+
+    def __init__(self, connection: Connection, rooms: Sequence[Room], now: datetime | None) -> None:
+        lanes = list(_lanes(connection, now)) if any(not room.asks for room in rooms) else []
+        named = [
+            (number, room, room.asks or [Ask(lane, room.rows, room.mark) for lane in lanes if lane.queue == room.queue])
+            for number, room in enumerate(rooms)
+        ]
+        self.asks = [(room, ask) for _, room, asks in named for ask in asks]
+        self.parameters: dict[str, Any] = {
+            "queues": [room.queue for room, _ in self.asks],
+            "numbers": [number for number, _, asks in named for _ in asks],
+            "priorities": [ask.lane.priority for _, ask in self.asks],
+            "lanes": [ask.lane.lane for _, ask in self.asks],
+            "asks": [ask.rows for _, ask in self.asks],
+            "mosts": [room.rows for room, _ in self.asks],
+            "spares": [room.by_turns for room, _ in self.asks],
+            "turns": [ask.turn for _, ask in self.asks],
+            "marks": [ask.mark for _, ask in self.asks],
+            "now": now,
+        }
+
+    def take(self, nth_lane: int, found: int, place: int) -> bool:
+        """Note what a row of the answer says of its lane, and return whether the row is to be taken."""
+        room, ask = self.asks[nth_lane - 1]
+        if not place:  # it is not the first in the line of its ordering key, and was put off
+            room.put_off = True
+            return False
+        ask.found = found
+        return True
 
 
 def claim(
@@ -69,20 +115,21 @@ def claim(
         begun: also rows whose worker's lease ended.
         now: the time to go by; None: the database clock.
     """
-    with psycopg.Cursor(connection, row_factory=class_row(Claimed)) as cursor:
-        parameters = _wants(rooms) | {
-            "holder": holder, "window": window, "begun": begun, "now": now, "doublings": PUBLISH_DOUBLINGS
-        }  # fmt: skip
-        return cursor.execute(query(PACKAGE, "claim"), parameters).fetchall()
+    wants = Wants(connection, rooms, now)
+    if not wants.asks:
+        return []
+    parameters = wants.parameters | {
+        "holder": holder, "window": window, "begun": begun, "doublings": PUBLISH_DOUBLINGS
+    }  # fmt: skip
+    answer = run(connection, query(PACKAGE, "claim"), parameters).fetchall()
+    return [Claimed._make(row) for *row, lane, found, place, _ in answer if wants.take(lane, found, place)]
 
 
 def lock_due(
     connection: Connection, rooms: Sequence[Room], *, begun: bool, now: datetime | None
 ) -> list[tuple[Held, int]]:
     """Lock due rows inside the open transaction: ((id, token), deliveries) of each."""
-    parameters = _wants(rooms) | {"begun": begun, "now": now}
-    found = run(connection, query(PACKAGE, "due"), parameters).fetchall()
-    return [((row[0], row[1]), row[2]) for row in found]
+    return _lock(connection, "due", rooms, {"begun": begun}, now)
 
 
 def lock_due_of(
@@ -99,15 +146,39 @@ def lock_due_of(
         begun: also rows whose worker's lease ended.
         now: the time to go by; None: the database clock.
     """
-    parameters = _wants(rooms) | {"begun": begun, "now": now, "work": list(work), "but": but}
-    found = run(connection, query(PACKAGE, "due_of"), parameters).fetchall()
-    return [((row[0], row[1]), row[2]) for row in found]
+    return _lock(connection, "due_of", rooms, {"begun": begun, "work": list(work), "but": but}, now)
+
+
+def _lock(
+    connection: Connection, name: str, rooms: Sequence[Room], given: Mapping[str, Any], now: datetime | None
+) -> list[tuple[Held, int]]:
+    wants = Wants(connection, rooms, now)
+    if not wants.asks:
+        return []
+    answer = run(connection, query(PACKAGE, name), {**wants.parameters, **given}).fetchall()
+    return [
+        ((id, token), deliveries)
+        for id, token, deliveries, lane, found, place, _ in answer
+        if wants.take(lane, found, place)
+    ]
+
+
+def lanes(connection: Connection, *, now: datetime | None) -> Mapping[Lane, tuple[float, datetime]]:
+    """Every lane that has rows: seconds until its oldest is due (negative: overdue), and when that is."""
+    return _lanes(connection, now)
 
 
 def queues(connection: Connection, *, now: datetime | None) -> Mapping[str, tuple[float, datetime]]:
     """Every queue that has rows: seconds until its oldest is due (negative: overdue), and when that is."""
+    oldest: dict[str, tuple[float, datetime]] = {}
+    for lane, due in _lanes(connection, now).items():
+        oldest[lane.queue] = min(due, oldest.get(lane.queue, due))
+    return oldest
+
+
+def _lanes(connection: Connection, now: datetime | None) -> Mapping[Lane, tuple[float, datetime]]:
     found = run(connection, query(PACKAGE, "queues"), {"now": now}).fetchall()
-    return {queue: (due_in, due_at) for queue, due_in, due_at in found}
+    return {Lane(queue, priority, lane): (due_in, due_at) for queue, priority, lane, due_in, due_at in found}
 
 
 def heartbeat(
@@ -174,6 +245,6 @@ def _pairs(held: Sequence[Held]) -> dict[str, Any]:
 
 
 __all__ = [
-    "LONG_AGO", "Claimed", "Connection", "Held", "Room", "claim", "hand_back", "heartbeat", "lock_due",
-    "queues", "release", "unbegun",
+    "LONG_AGO", "REQUESTS", "Ask", "Claimed", "Connection", "Held", "Lane", "Room", "claim", "hand_back", "heartbeat",
+    "lanes", "lock_due", "queues", "release", "unbegun",
 ]  # fmt: skip

@@ -14,7 +14,10 @@ class Point(StrEnum):
 
     AFTER_CLAIM = "relay.after_claim"
     AFTER_PUBLISH = "relay.after_publish"
+    AFTER_MESSAGES_CLAIMED = "messages.after_claim"
+    AFTER_MESSAGES_SENT = "messages.after_send"
     AFTER_BEGIN = "worker.after_begin"
+    AFTER_LOCK = "worker.after_lock"
     BEFORE_BODY = "worker.before_body"
     AFTER_BODY = "worker.after_body"
     BEFORE_RECORD = "worker.before_record"

@@ -22,6 +22,7 @@ from sagas_outbox.flight import Flight
 from sagas_outbox.link import Link
 from sagas_outbox.packing import pack
 from sagas_outbox.points import Point, reached
+from sagas_outbox.presence import Presence
 from sagas_outbox.scan import Marks
 from sagas_outbox.wake import THROTTLE, Ear
 
@@ -96,10 +97,12 @@ class Relay:
         self.settings, self.queues = settings, frozenset(queues)
         self._connect, self._publisher, self._read_paces = connect, publisher, paces
         self._link = Link(connect)
+        self._presence = Presence(self.holder, queues)
         self._marks = Marks()
         self._flights: dict[str, Flight] = {}
         self._paces: Mapping[Subject, float] = {}
         self._paces_at = 0.0
+        self._again = False  # nothing was published, and there may be more to look at
         self._failures = 0  # of the broker, in a row
         self._healthy_since = 0.0
         self._stir, self._draining = threading.Event(), threading.Event()
@@ -119,14 +122,16 @@ class Relay:
             while not self._draining.is_set():
                 self._stir.clear()
                 found = self.run_once()
+                self._presence.note_if_due(self._link, now=clock.now())
                 if self._failures:
                     self._draining.wait(self._pause(found_before))  # no hint makes a broker come back
-                elif not found:
+                elif not found and not self._again:
                     self._stir.wait(self._pause(found_before))
                 found_before = found > 0
         finally:
             if self.settings.wake:
                 ear.stop()
+            self._presence.leave(self._link)
             self._link.close()
 
     def run_once(self) -> int:
@@ -152,27 +157,30 @@ class Relay:
             return min(LONGEST_BACKOFF, self.settings.poll * 2.0 ** min(self._failures - 1, 10))
         if found_before:
             return 2 * THROTTLE  # a hint may have been swallowed
-        if any(flight.expires for flight in self._flights.values()):
-            return min(self.settings.poll, FLIGHT_CHECK)
-        return self.settings.poll
+        pause = self._marks.rest(self.settings.poll, self._serves)
+        return min(pause, FLIGHT_CHECK) if any(flight.expires for flight in self._flights.values()) else pause
+
+    def _serves(self, queue: str) -> bool:
+        return not self.queues or queue in self.queues
 
     def _claim(self, connection: Connection) -> list[Claimed]:
         if time.monotonic() - self._paces_at >= PACES_EVERY:
             self._paces, self._paces_at = self._read_paces(connection), time.monotonic()
         if self._marks.full_scan_due():
             began = time.monotonic()
-            found = claims.queues(connection, now=clock.now())
+            found = claims.lanes(connection, now=clock.now())
             self._marks.full_scan_done(found, time.monotonic() - began)
         self._look(connection)
-        served = [queue for queue in {*self._marks.marks, *self.queues} if not self.queues or queue in self.queues]
-        rooms = self._marks.rooms((queue, self._room(queue)) for queue in sorted(served))
+        served = sorted(queue for queue in self._marks.lanes if self._serves(queue))
+        rooms = self._marks.rooms((queue, self._room(queue)) for queue in served)
         if not rooms:
             return []
         healthy = time.monotonic() >= self._healthy_since
         claimed = claims.claim(
             connection, rooms, holder=self.holder, window=self.settings.publish_window, begun=healthy, now=clock.now()
         )  # fmt: skip
-        self._marks.claimed(len(claimed))
+        self._marks.claimed(len(claimed), rooms)
+        self._again = not claimed and any(room.put_off for room in rooms)
         return claimed
 
     def _flight(self, queue: str) -> Flight:

@@ -10,21 +10,24 @@ from typing import Any
 import click
 
 from sagas import serving
+from sagas.cli.bars import bar
+from sagas.cli.init import init as look_over
 from sagas.cli.runtime import Runtime, find_runtime
+from sagas.commanding import JSON, Argument, Command, carry_out
 from sagas.desk import StoreDesk
 from sagas.errors import SagaError
-from sagas.operate_commands import COMMANDS, Argument, Command, Talk
+from sagas.operate_commands import COMMANDS
 
 QUEUE = click.option("--queue", multiple=True, help="Serve only this queue; may be repeated.")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
-    "--app", required=True, envvar="SAGAS_APP", metavar="MODULE:NAME",
+    "--app", envvar="SAGAS_APP", metavar="MODULE:NAME",
     help="Where the runtime object is, such as shop.db:sagas. Also taken from SAGAS_APP.",
 )  # fmt: skip
 @click.pass_context
-def sagas(context: click.Context, app: str) -> None:
+def sagas(context: click.Context, app: str | None) -> None:
     """Run workers and relays of sagas, look at sagas, and repair them.
 
     A saga is given by its id, or as name:key.
@@ -33,14 +36,19 @@ def sagas(context: click.Context, app: str) -> None:
 
 
 @contextmanager
-def _desk(app: str) -> Iterator[tuple[Runtime, StoreDesk]]:
+def _desk(app: str | None) -> Iterator[tuple[Runtime, StoreDesk]]:
     """The runtime and a desk on its store; errors of sagas become the command's last word."""
+    if app is None:
+        raise click.UsageError(
+            "Missing option '--app': where the runtime object is, such as --app shop.db:sagas, or SAGAS_APP in the "
+            "environment. A Django project has `manage.py sagas` instead; `sagas init` helps to set either up."
+        )
     desk = None
     try:
         runtime = find_runtime(app)
         desk = StoreDesk(
             runtime.store, command=f"sagas --app {app}", remedy=runtime.remedy,
-            definitions_file=runtime.definitions_file,
+            definitions_file=runtime.definitions_file, problems=runtime.problems,
         )  # fmt: skip
         yield runtime, desk
     except SagaError as problem:
@@ -61,11 +69,28 @@ def _logged() -> None:
 
 
 @sagas.command()
+@click.option("--write", is_flag=True, help="Add what is missing to the files; nothing that is there is changed.")
+@click.option("--celery", is_flag=True, help="Sagas are to run on Celery (Django).")
+@click.pass_obj
+def init(app: str | None, write: bool, celery: bool) -> None:
+    """Look over the project in this folder: what is set up, and the lines that are missing.
+
+    Needs no --app, and works for Django projects too.
+    """
+    try:
+        complaint = look_over(app, write=write, celery=celery, say=click.echo)
+    except SagaError as problem:
+        raise click.ClickException(str(problem)) from problem
+    if complaint:
+        raise click.ClickException(complaint)
+
+
+@sagas.command()
 @QUEUE
 @click.option("--concurrency", type=click.IntRange(min=1), default=8, show_default=True, help="Bodies at once.")
 @click.option("--until-idle", is_flag=True, help="End as soon as nothing is due.")
 @click.pass_obj
-def worker(app: str, queue: tuple[str, ...], concurrency: int, until_idle: bool) -> None:
+def worker(app: str | None, queue: tuple[str, ...], concurrency: int, until_idle: bool) -> None:
     """Claim and run sagas in this process, without a broker."""
     _logged()
     with _desk(app) as (runtime, desk):
@@ -78,7 +103,7 @@ def worker(app: str, queue: tuple[str, ...], concurrency: int, until_idle: bool)
 @QUEUE
 @click.option("--celery", metavar="MODULE:APP", help="The Celery app, as for celery -A; default: the runtime's.")
 @click.pass_obj
-def relay(app: str, queue: tuple[str, ...], celery: str | None) -> None:
+def relay(app: str | None, queue: tuple[str, ...], celery: str | None) -> None:
     """Publish due rows to Celery workers."""
     _logged()
     with _desk(app) as (runtime, desk):
@@ -88,17 +113,36 @@ def relay(app: str, queue: tuple[str, ...], celery: str | None) -> None:
         serving.relay(runtime.store, publisher, queues=queue, say=click.echo)
 
 
+@sagas.command()
+@click.option("--port", type=click.IntRange(min=0), default=9108, show_default=True, help="Where to listen.")
+@click.option("--address", default="0.0.0.0", show_default=True, help="On which address.")
+@click.pass_obj
+def metrics(app: str | None, port: int, address: str) -> None:
+    """Answer Prometheus, with metrics read from the database."""
+    _logged()
+    with _desk(app) as (runtime, desk):
+        desk.check_ready()
+        desk.close()
+        serving.metrics(runtime.store, port=port, address=address, say=click.echo)
+
+
 def _add(command: Command) -> None:
     """One command of the table that all command lines share."""
 
     def run(**given: Any) -> None:
         with _desk(click.get_current_context().obj) as (_, desk):
-            complaint = command.run(desk, given, Talk(say=click.echo, complain=_complain))
-            if complaint:
-                raise click.ClickException(complaint)
+            ending = carry_out(command, lambda: desk, given, say=click.echo, complain=_complain, bar=bar)
+        if ending is not None and ending.written:
+            raise click.exceptions.Exit(1)
+        if ending is not None:
+            raise click.ClickException(ending.message)
 
-    parameters = [_parameter(each) for each in command.arguments]
-    sagas.add_command(click.Command(command.name, callback=run, params=parameters, help=f"{command.help}."))
+    parameters = [_parameter(each) for each in (*command.arguments, JSON)]
+    for name in (command.name, *command.also):
+        hidden = name != command.name
+        sagas.add_command(
+            click.Command(name, callback=run, params=parameters, help=f"{command.help}.", hidden=hidden)
+        )  # fmt: skip
 
 
 def _parameter(argument: Argument) -> click.Parameter:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
+from sagas.doctor import Problem
 from sagas.errors import ConfigurationError
 from sagas.ports import Store
 from sagas_outbox.relay import Publisher
@@ -29,6 +31,9 @@ class Runtime(Protocol):
     @property
     def remedy(self) -> str:
         """How the tables get into its database."""
+
+    def problems(self) -> Iterable[Problem]:
+        """What it knows to be wrong, such as of its Celery app."""
 
     def publisher(self, app: str | None) -> Publisher:
         """Where the relay publishes.

@@ -46,6 +46,17 @@ The rules, each kept because its absence loses money:
 14. Steps that do not need each other run side by side, each with a row of its own; a step begins when all that it needs
     has ended. When one fails (or an end was asked for), those that have not begun are withdrawn, those under way come
     to their end, and only then is anything undone. When one parks, the others finish their step and begin no other.
+15. What becomes of a step over which a saga parked may be said by an operator: it happened, with this result; it did
+    not happen; go on without it; or, turning back, it was undone by hand. The word counts as an answer and is logged as
+    theirs; the key is closed, since an attempt may still be at work. It counts only while the saga stands as the
+    operator saw it. The pivot can be said to have happened, or not, and is never gone on without; what follows the
+    pivot cannot be turned back from. A cancel that was asked for is granted.
+16. A step that starts other sagas waits for the end of all of them. When its saga turns back they are asked to turn
+    back too, and it goes on turning back only when they have: what they completed is part of the step, so it is undone
+    with it, in its place in the order. A child that waits for a person keeps its parent waiting.
+17. Semantic locks are taken after everything else is known, right before a body begins. A step that cannot have its
+    lock has not begun: it is tried again later, which uses up no attempt, and is refused when its time to wait is over.
+    What a saga holds it holds to its end, so whatever of it began once can go on, and its compensations need not wait.
 
 Compensation: Garcia-Molina & Salem, "Sagas", 1987. Empty undo and hanging: dtm's sub-transaction barrier.
 """
@@ -59,33 +70,43 @@ from typing import Any, Final
 from sagas.events import (
     Abort,
     Attempt,
+    Begot,
+    Blocked,
     Cancel,
+    Children,
     Chosen,
     Decision,
     Event,
     Failed,
     Kind,
     LateAnswer,
+    Looks,
     Lost,
+    MarkDone,
+    MarkNotDone,
+    MarkUndone,
     NotDone,
     Pause,
     Rebuild,
+    Recalled,
     Redo,
     Refused,
     Resume,
     RetryNow,
     Signal,
     Skipped,
+    SkipStep,
     Start,
     Succeeded,
     TimedOut,
     Undecided,
+    UndoCompleted,
     Unstorable,
     Waits,
     Withdrawn,
     Work,
 )  # fmt: skip
-from sagas.machine import back, forward, look, requests
+from sagas.machine import back, family, forward, look, requests
 from sagas.machine.draft import Draft
 from sagas.machine.look import (
     DIRECTION,
@@ -159,7 +180,9 @@ def place(plan: Plan, state: State, now: float | None = None, work: Work | None 
 
 def _now(event: Event) -> float | None:
     attempt: Attempt | None = getattr(event, "attempt", None)
-    return None if attempt is None else attempt.now
+    if attempt is not None:
+        return attempt.now
+    return event.now if isinstance(event, Children) else None
 
 
 def _begin(plan: Plan, event: Start) -> Decision:
@@ -202,6 +225,11 @@ TABLE: Final[dict[tuple[Status, type[Event]], Transition]] = {
     (_R, TimedOut): _to(forward.do_timed_out, _R, _C, _P, _DONE, *_BACK_ENDS),
     (_R, Chosen): _to(forward.do_chosen, _R),
     (_R, Skipped): _to(forward.do_skipped, _R, _C, _DONE, *_BACK_ENDS),
+    (_R, Begot): _to(family.do_begot, _R, _C, _DONE),
+    (_R, Recalled): _to(family.recalled, _R),
+    (_R, Looks): _to(family.looks, _R),
+    (_R, Children): _to(family.seen, _R, _C, _P, _DONE, *_BACK_ENDS),
+    (_R, Blocked): _to(forward.do_blocked, _R, _C, _P, *_BACK_ENDS),
     (_R, Cancel): _to(requests.cancel, _R),
     (_R, RetryNow): _to(requests.retry_now, _R),
     (_C, Succeeded): _to(back.back_succeeded, _C, _S, *_BACK_ENDS),
@@ -210,6 +238,9 @@ TABLE: Final[dict[tuple[Status, type[Event]], Transition]] = {
     (_C, NotDone): _to(back.back_lost, _P),
     (_C, Undecided): _to(back.back_undecided, _C, _P),
     (_C, Lost): _to(back.back_lost, _P),
+    (_C, Recalled): _to(family.recalled, _C),
+    (_C, Looks): _to(family.looks, _C),
+    (_C, Children): _to(family.seen, _C, _S, _P, *_BACK_ENDS),
     (_C, Cancel): _to(requests.cancel_late, _C),
     (_C, RetryNow): _to(requests.retry_now, _C),
     (_S, Succeeded): _to(back.back_succeeded, _S, *_BACK_ENDS),
@@ -233,10 +264,31 @@ TABLE: Final[dict[tuple[Status, type[Event]], Transition]] = {
     (_P, TimedOut): _to(forward.do_timed_out, _P),
     (_P, Chosen): _to(forward.do_chosen, _P),
     (_P, Skipped): _to(forward.do_skipped, _P),
+    (_P, Blocked): _to(forward.do_blocked, _P),
+    (_P, Begot): _to(family.do_begot, _P),
+    (_P, Recalled): _to(family.recalled, _P),
+    (_P, Looks): _to(family.looks, _P),
+    (_P, Children): _to(family.seen, _P),
     (_P, Cancel): _to(requests.cancel_parked, _P, _R),
-    (_P, RetryNow): _to(requests.retry_parked, _R, _C, _S),
+    (_P, RetryNow): _to(requests.retry_parked, _R, _C, _S, _DONE),
     (_P, Abort): _to(requests.abort, Status.ABORTED),
-    (_P, Redo): _to(requests.redo, _P, _R),
+    (_P, Redo): _to(requests.redo, _P, _R, _DONE),
+    (_P, MarkDone): _to(requests.mark_done, _P, _R, _C, _DONE, *_BACK_ENDS),
+    (_P, MarkNotDone): _to(requests.mark_not_done, _P, _R, _C, _S, *_BACK_ENDS),
+    (_P, SkipStep): _to(requests.skip, _P, _R, _C, _DONE, *_BACK_ENDS),
+    (_P, MarkUndone): _to(requests.mark_undone, _P, _C, _S, *_BACK_ENDS),
+    (_R, MarkDone): _to(requests.resolve_late, _R),
+    (_C, MarkDone): _to(requests.resolve_late, _C),
+    (_S, MarkDone): _to(requests.resolve_late, _S),
+    (_R, MarkNotDone): _to(requests.resolve_late, _R),
+    (_C, MarkNotDone): _to(requests.resolve_late, _C),
+    (_S, MarkNotDone): _to(requests.resolve_late, _S),
+    (_R, SkipStep): _to(requests.resolve_late, _R),
+    (_C, SkipStep): _to(requests.resolve_late, _C),
+    (_S, SkipStep): _to(requests.resolve_late, _S),
+    (_R, MarkUndone): _to(requests.resolve_late, _R),
+    (_C, MarkUndone): _to(requests.resolve_late, _C),
+    (_S, MarkUndone): _to(requests.resolve_late, _S),
     (_R, Redo): _to(requests.redo_late, _R),
     (_C, Redo): _to(requests.redo_late, _C),
     (_S, Redo): _to(requests.redo_late, _S),
@@ -257,6 +309,7 @@ TABLE: Final[dict[tuple[Status, type[Event]], Transition]] = {
     (_P, LateAnswer): _to(requests.late_answer, _P),
     (Status.COMPENSATED, LateAnswer): _to(requests.late_answer_reopens, _S),
     (Status.CANCELLED, LateAnswer): _to(requests.late_answer_reopens, _S),
+    (_DONE, UndoCompleted): _to(family.undo_completed, _C, Status.CANCELLED),
     (_R, Rebuild): _to(requests.rebuild, _R),
     (_C, Rebuild): _to(requests.rebuild, _C),
     (_S, Rebuild): _to(requests.rebuild, _S),

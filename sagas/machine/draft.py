@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from sagas.events import Attempt, Continuation, Decision, Direction, Entry, Facts, Kind, Mark, Row, Source, Work
+from sagas.events import Attempt, Call, Continuation, Decision, Direction, Entry, Facts, Kind, Mark, Row, Source, Work
 from sagas.fold import evolve, track_of
 from sagas.machine import look
 from sagas.plan import Plan
@@ -23,6 +23,7 @@ class Draft:
         self.delay: float | None = None
         self.wake = False
         self.next: Continuation | None = None
+        self.calls: list[Call] = []
 
     def log(self, kind: Kind, step: str | None = None, *, attempt: int = 0, **facts: Any) -> None:
         entry = Entry(self.state.seq + 1, kind, step, attempt, Facts(**facts))
@@ -53,6 +54,7 @@ class Draft:
         if not look.running(self.state) or beside:
             if not self.state.failing:
                 self.log(Kind.TURNING, blamed, reason=reason, open=beside)
+                self.wake = True  # those that wait are to learn of it
         else:
             self.log(Kind.COMPENSATING, blamed, reason=reason)
 
@@ -84,7 +86,7 @@ class Draft:
         surplus = tuple(work for work in before if work not in after and work != acted)
         return Decision(
             state=self.state, entries=tuple(self.entries), rows=tuple(rows), surplus=surplus, wake=self.wake,
-            marks=tuple(latest.values()), next=going_on,
+            marks=tuple(latest.values()), next=going_on, calls=tuple(self.calls),
         )  # fmt: skip
 
     def _row(self, work: Work, acted: Work | None) -> Row:

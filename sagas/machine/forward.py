@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec.structs import replace
 
 from sagas.events import (
     Attempt,
+    Blocked,
     Chosen,
+    ErrorText,
     Failed,
     Kind,
     Lost,
@@ -25,6 +29,10 @@ from sagas.events import (
 from sagas.machine import look
 from sagas.machine.draft import Draft
 from sagas.plan import OnTimeout, OnUnknown
+
+SOONEST: Final = 0.2  # seconds between two looks at a semantic lock that another saga holds; longer and longer
+LATEST: Final = 15.0
+BEING_TAKEN: Final = 10.0  # seconds that another saga may take to take one, also for a step that does not wait
 
 
 def do_succeeded(d: Draft, e: Succeeded) -> None:
@@ -136,6 +144,24 @@ def do_skipped(d: Draft, e: Skipped) -> None:
         do_withdrawn(d, Withdrawn(e.attempt))
     else:
         d.log(Kind.STEP_SKIPPED, e.attempt.step, reason=e.reason)
+
+
+def do_blocked(d: Draft, e: Blocked) -> None:
+    """Wait for the lock, without holding anything up; refuse when that has taken long enough."""
+    a, step = e.attempt, look.step_of(d.state, e.attempt.step)
+    limit = e.wait if e.held else max(e.wait, BEING_TAKEN)
+    until = a.now + limit if step.blocked is None else step.blocked
+    if a.now >= until or (e.held and not e.wait):
+        do_refused(d, Refused(a, ErrorText("LockHeld", e.reason)))
+        return
+    if step.blocked is None or a.lost:
+        if not a.lost:  # its key was not used
+            a = replace(a, first_begun_at=step.do.first_begun_at)
+        d.answer(Kind.STEP_BLOCKED, a, begun=a.lost, unknown=_doubt(d, a), reason=e.reason, until=until)
+    if not look.stopping(d.plan, d.state, a.step, a.now):  # else the row is due: the step is withdrawn
+        waited = max(0.0, limit - (until - a.now))
+        backoff = min(max(SOONEST, waited / 4), LATEST) * (1 + a.jitter) / 2
+        d.delay = min(backoff, until - a.now)
 
 
 def _turn_back(d: Draft, a: Attempt, reason: str) -> None:

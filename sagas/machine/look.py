@@ -108,6 +108,14 @@ def _needs_undo(plan: Plan, state: State, name: str) -> bool:
     return step.status in (StepStatus.DONE, StepStatus.UNKNOWN)
 
 
+def to_undo(plan: Plan, state: State) -> tuple[str, ...]:
+    """The steps that are undone when the saga turns back as it stands, in that order; none where it cannot any more."""
+    if finished(state) or pivot_passed(plan, state):
+        return ()
+    names = [name for name in state.steps if _needs_undo(plan, state, name)]
+    return tuple(sorted(names, key=lambda name: -state.steps[name].ended))
+
+
 def _needs_settling(plan: Plan, state: State, name: str) -> bool:
     return state.steps[name].unsettled and can_settle(plan, state, name)
 
@@ -143,8 +151,10 @@ def row(plan: Plan, state: State, work: Work, delay: float | None, now: float | 
     forward = work.direction is Direction.DO
     if delay is None:
         delay = planned.settle_after if work.direction is Direction.SETTLE else wait_left(step, now)
-        if forward and stopping(plan, state, work.step, now):  # asked for while whoever came to this wait held its row
-            delay = 0.0
+        if work.direction is Direction.UNDO and step.recalled and now is not None:  # its children are being undone
+            delay = FOREVER
+        elif forward and not step.recalled and stopping(plan, state, work.step, now):
+            delay = 0.0  # asked for while whoever came to this wait held its row
     if state.paused:
         delay = max(delay, PAUSE)
     elif forward and plan.may_turn_back(work.step):
@@ -152,7 +162,7 @@ def row(plan: Plan, state: State, work: Work, delay: float | None, now: float | 
     queue = planned.queue if forward or undo is None else undo.queue
     return Row(
         step=work.step, direction=work.direction, queue=queue, delay=delay,
-        failures=track.failures, first_begun_at=track.first_begun_at,
+        failures=track.failures, first_begun_at=track.first_begun_at, priority=planned.priority,
     )  # fmt: skip
 
 
@@ -161,6 +171,11 @@ def wait_left(step: StepState, now: float | None) -> float:
     if step.status is not StepStatus.WAITING or now is None:
         return 0.0
     return FOREVER if step.until is None else max(0.0, step.until - now)
+
+
+def between_children(step: StepState) -> bool:
+    """Whether it waits until its children, which have come to nothing, are started anew."""
+    return step.status is StepStatus.WAITING and step.total > 0 and step.started == 0
 
 
 def deadline_left(state: State, now: float | None) -> float:
@@ -268,6 +283,18 @@ def may_redo(plan: Plan, state: State, name: str) -> bool:
         and not any(each.pivot for each in passed)
         and not any(step_of(state, each.name).open for each in between)
     )
+
+
+def may_resolve(plan: Plan, state: State, name: str, *, back: bool = False) -> bool:
+    """Whether a saga waits for a person to say what became of this step, or of its undo. Not of one that starts other
+    sagas: those have words of their own."""
+    waits = any(work.step == name and (work.direction is not Direction.DO) == back for work in parked_work(plan, state))
+    return waits and plan.by_name[name].children is None
+
+
+def may_skip(plan: Plan, state: State, name: str) -> bool:
+    """Whether it can go on without it: not without the pivot, which decides whether what came before stays."""
+    return may_resolve(plan, state, name) and not plan.by_name[name].pivot
 
 
 def pivot_passed(plan: Plan, state: State) -> bool:

@@ -9,12 +9,18 @@ from sagas.events import (
     Kind,
     LateAnswer,
     Mark,
+    MarkDone,
+    MarkNotDone,
+    MarkUndone,
     Pause,
     Rebuild,
     Redo,
+    Resolution,
     Resume,
     RetryNow,
     Signal,
+    SkipStep,
+    Source,
     Work,
 )
 from sagas.fold import track_of
@@ -37,11 +43,16 @@ def cancel_parked(d: Draft, e: Cancel) -> None:
     late = d.state.parked_from is not Status.RUNNING or look.pivot_passed(d.plan, d.state)
     d.log(Kind.CANCEL_REQUESTED, actor=e.actor, reason=e.reason, ignored=late)
     if not late:  # on the way back, to learn what the step did: its body may not begin again for that
+        d.wake = True  # others that wait beside it
         _resume(d, actor=e.actor, reason=e.reason, closed=True)
 
 
 def retry_now(d: Draft, e: RetryNow) -> None:
-    d.log(Kind.RETRIED, actor=e.actor, reason=e.reason, ignored=True)
+    for work in look.frontier(d.plan, d.state):
+        if look.between_children(look.step_of(d.state, work.step)):  # its row alone, due at once, would wait on
+            d.log(Kind.RETRIED, work.step, direction=work.direction, actor=e.actor, reason=e.reason)
+    if not d.entries:
+        d.log(Kind.RETRIED, actor=e.actor, reason=e.reason, ignored=True)
     d.wake = d.state.status is not Status.SETTLING  # a late request has until `settle_after`
 
 
@@ -73,6 +84,57 @@ def redo(d: Draft, e: Redo) -> None:
 
 def redo_late(d: Draft, e: Redo) -> None:
     d.log(Kind.REDONE, e.step, actor=e.actor, reason=e.reason, ignored=True)
+
+
+def mark_done(d: Draft, e: MarkDone) -> None:
+    """The step counts as done, with the result that the operator gives."""
+    if _resolved(d, e, look.may_resolve(d.plan, d.state, e.step)):
+        d.log(Kind.STEP_DONE, e.step, direction=Direction.DO, source=Source.OPERATOR, result=e.result)
+        _turn_back_if_asked(d, e.step)
+
+
+def mark_not_done(d: Draft, e: MarkNotDone) -> None:
+    """As if `resolve` had said so for good: what was in doubt is looked at once more in the end."""
+    legal = look.may_resolve(d.plan, d.state, e.step) and d.plan.may_turn_back(e.step)
+    if _resolved(d, e, legal):
+        d.log(Kind.STEP_NOT_DONE, e.step, direction=Direction.DO, source=Source.OPERATOR)
+        d.turn_back(e.step, f"{e.step} did not happen, {e.actor or 'an operator'} says: {e.reason}")
+
+
+def skip(d: Draft, e: SkipStep) -> None:
+    """The saga goes on without the step, which is never undone."""
+    if _resolved(d, e, look.may_skip(d.plan, d.state, e.step)):
+        d.log(Kind.STEP_SKIPPED, e.step, source=Source.OPERATOR, reason=e.reason)
+        _turn_back_if_asked(d, e.step)
+
+
+def mark_undone(d: Draft, e: MarkUndone) -> None:
+    """The compensation, or the last look, counts as done."""
+    parked = {work.step: work.direction for work in look.parked_work(d.plan, d.state)}
+    direction = parked.get(e.step, Direction.DO)
+    if _resolved(d, e, look.may_resolve(d.plan, d.state, e.step, back=True)):
+        kind = Kind.UNDO_DONE if direction is Direction.UNDO else Kind.SETTLE_DONE
+        d.log(kind, e.step, direction=direction, source=Source.OPERATOR)
+
+
+def resolve_late(d: Draft, e: Resolution) -> None:
+    d.log(Kind.RESOLVED, e.step, actor=e.actor, reason=e.reason, ignored=True)
+
+
+def _resolved(d: Draft, e: Resolution, legal: bool) -> bool:
+    """Log whose word it is; one about a saga that has moved on since it was looked at does not count. Whoever may still
+    be at work on the step is told by the guard that it is closed."""
+    legal = legal and e.seen in (None, d.state.seq)
+    if legal and not isinstance(e, MarkUndone) and d.plan.by_name[e.step].external:
+        d.marks.append(Mark(e.step, "closed", look.step_of(d.state, e.step).generation))
+    d.log(Kind.RESOLVED, e.step, actor=e.actor, reason=e.reason, ignored=not legal)
+    return legal
+
+
+def _turn_back_if_asked(d: Draft, step: str) -> None:
+    """A cancel that came meanwhile is granted; a deadline that has passed is seen by whoever begins what follows."""
+    if d.state.cancel_requested and not look.pivot_passed(d.plan, d.state):
+        d.turn_back(step, look.why_stopping(d.state), failed=False)
 
 
 def pause(d: Draft, e: Pause) -> None:

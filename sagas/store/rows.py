@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -14,12 +14,14 @@ import psycopg
 from msgspec import Raw
 from psycopg.rows import dict_row
 
-from sagas.events import Attempt, Decision, Direction, Entry, Facts, Kind
+from sagas.events import Attempt, Children, Decision, Direction, Entry, Facts, Kind
 from sagas.fold import UNTOUCHED, track_of
 from sagas.keys import idempotency_key
+from sagas.logs import Label
 from sagas.payloads import LARGE, request_text
 from sagas.reader import Reader
 from sagas.states import State, Status, StepState
+from sagas.store.starting import started
 from sagas.takeover import NOTHING, Memory
 from sagas_outbox import claims
 from sagas_outbox.claims import Held
@@ -33,8 +35,7 @@ _steps = msgspec.json.Decoder(dict[str, StepState])
 _facts = msgspec.json.Decoder(Facts)
 
 
-@dataclass(slots=True, kw_only=True)
-class Delivery:
+class Delivery(msgspec.Struct, kw_only=True, eq=False):
     """One begun outbox row and the saga it belongs to, as this worker last saw it."""
 
     id: int
@@ -48,14 +49,15 @@ class Delivery:
     state: State
     attempt: Attempt | None  # None: a request, such as a cancel
     payload: str | None = None  # of a request
-    history: dict[int, bytes | None] = field(default_factory=dict)  # seq -> data of entry 0 and of done steps
-    reader: Reader = field(default_factory=lambda: Reader(facts_of))
+    history: dict[int, bytes | None] = msgspec.field(default_factory=dict)  # seq -> data of entry 0 and of done steps
+    reader: Reader = msgspec.field(default_factory=lambda: Reader(facts_of))
     memory: Memory = NOTHING
     asked: bool = False  # a request of its saga, such as a cancel, waits to be applied
     definition: str = ""  # fingerprint of the steps it was started with
     held_up: bool = False  # its saga, its definition or its queue is paused
     early: bool = False  # a signal that has to wait for another that was sent before it
     progress: Raw | None = None  # what an earlier attempt said of how far it had come
+    children: Children | None = None  # how they stand, where the row says that one has ended
     late: Raw | None = None  # when undoing: an answer of the step that came after it was given up
     begun_at: float  # this process's monotonic clock, before the statement that began it
 
@@ -69,10 +71,11 @@ class Delivery:
         return None in self.history.values()
 
     @property
-    def label(self) -> str:
+    def label(self) -> Label:
         """How messages name it."""
         work = f"{self.attempt.step}:{self.attempt.direction}" if self.attempt else self.kind
-        return f"saga {self.name} {self.saga_id} (key {self.key!r}), {work}"
+        step = self.attempt.step if self.attempt else ""
+        return Label.of(id=self.saga_id, name=self.name, key=self.key, step=step, work=work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +122,12 @@ def _begin(
     connection: Connection, held: Sequence[Held], *, holder: str, lease: float, published: bool, now: datetime | None
 ) -> list[Delivery | Damaged | Kept]:
     parameters = {
-        "ids": [id for id, _ in held], "tokens": [token for _, token in held],
-        "holder": holder, "lease": lease, "published": published, "now": now, "large": LARGE,
+        "held": msgspec.json.encode(held).decode(), "holder": holder, "lease": lease, "published": published,
+        "now": now, "large": LARGE,
     }  # fmt: skip
     began = time.monotonic()
-    with psycopg.Cursor(connection, row_factory=dict_row) as cursor:
-        return [_delivery(row, began) for row in cursor.execute(query(PACKAGE, "begin"), parameters)]
+    found = run(connection, query(PACKAGE, "begin"), parameters, row_factory=dict_row)
+    return [_delivery(row, began) for row in found]
 
 
 def _delivery(row: dict[str, Any], began: float) -> Delivery | Damaged | Kept:
@@ -213,14 +216,14 @@ def hold_up(connection: Connection, held: Sequence[Held], *, delay: float, soon:
     run(connection, query(PACKAGE, "hold_up"), parameters)
 
 
-@dataclass(frozen=True, slots=True)
-class Recording:
+class Recording(msgspec.Struct, eq=False):
     """A decision about a delivery, ready to be written."""
 
     delivery: Delivery
     decision: Decision
     finished: bool  # whether the saga ends here
     goes_on: bool  # this worker continues with the next step at once
+    frees: bool = False  # the saga may hold semantic locks, which are free when it ends
 
 
 def record(
@@ -233,9 +236,11 @@ def record(
     """
     if not batch:
         return {}
-    parameters = _columns(batch) | _log_columns(batch) | _new_row_columns(batch) | _mark_columns(batch)
-    parameters |= _surplus_columns(batch) | {"holder": holder, "lease": lease, "now": now}
-    return {id: goes_on for id, goes_on, _ in run(connection, query(PACKAGE, "record"), parameters)}
+    columns = _columns(batch) | _log_columns(batch) | _new_row_columns(batch) | _mark_columns(batch)
+    columns |= _surplus_columns(batch) | started(batch)
+    parameters: dict[str, Any] = {name: msgspec.json.encode(column).decode() for name, column in columns.items()}
+    parameters |= {"holder": holder, "lease": lease, "now": now}
+    return {id: goes_on for id, goes_on, *_ in run(connection, query(PACKAGE, "record"), parameters)}
 
 
 def recorded(connection: Connection, batch: Sequence[Recording], *, holder: str) -> dict[int, bool]:
@@ -268,7 +273,7 @@ def remember(connection: Connection, delivery: Delivery, key: str, response: Raw
     run(connection, query(PACKAGE, "remember"), parameters)
 
 
-def _columns(batch: Sequence[Recording]) -> dict[str, Any]:
+def _columns(batch: Sequence[Recording]) -> dict[str, list[Any]]:
     states = [r.decision.state for r in batch]
     rows = [r.decision.rows[0] if r.decision.rows and r.delivery.attempt else None for r in batch]
     return {
@@ -277,74 +282,70 @@ def _columns(batch: Sequence[Recording]) -> dict[str, Any]:
         "saga_ids": [r.delivery.saga_id for r in batch],
         "seqs": [r.delivery.state.seq for r in batch],
         "new_seqs": [state.seq for state in states],
-        "statuses": [state.status.value for state in states],
-        "steps": [msgspec.json.encode(state.steps).decode() for state in states],
-        "cancels": [state.cancel_requested for state in states],
-        "parked_froms": [state.parked_from and state.parked_from.value for state in states],
-        "errors": [state.error for state in states],
+        "statuses": [state.status for state in states],
+        "steps": [state.steps for state in states],
         "finished": [r.finished for r in batch],
         "keeps": [row is not None for row in rows],
         "row_steps": [row and row.step for row in rows],
-        "directions": [row and row.direction.value for row in rows],
+        "directions": [row and row.direction for row in rows],
         "queues": [row and row.queue for row in rows],
-        "delays": [float(row.delay) if row else 0.0 for row in rows],
-        "failures": [row.failures if row else 0 for row in rows],
-        "first_begun": [row and row.first_begun_at for row in rows],
+        "delays": [row.delay if row else 0 for row in rows],
         "goes_on": [r.goes_on for r in batch],
-        "wakes": [r.decision.wake or bool(r.decision.surplus) for r in batch],
-        "pauseds": [state.paused for state in states],
-        "failings": [state.failing for state in states],
-        "spares": [r.decision.spare for r in batch],
-        "next_ids": [r.delivery.id for r in batch if r.decision.next],
-        "nexts": [_following(r) for r in batch if r.decision.next],
+        "unusual": [each for each in map(_unusual, batch) if len(each) > 1],
+        "freeing": [r.delivery.id for r in batch if r.finished and (r.frees or r.delivery.attempt is None)],
     }
 
 
-def _following(r: Recording) -> str:
-    """The start of the saga that takes over from this one, with the signals that nobody waited for."""
-    assert r.decision.next is not None
-    request = msgspec.json.decode(r.decision.next.request, type=dict[str, Raw])
-    signals = sorted(seq for step in r.decision.state.steps.values() for seq in step.signals)
-    carried: dict[str, Any] = {"continues": r.delivery.saga_id, "carry": signals}
-    return msgspec.json.encode(request | carried).decode()
+def _unusual(r: Recording) -> dict[str, Any]:
+    """What few decisions say, by column; its row's id, and nothing else, for the others."""
+    state, row = r.decision.state, r.decision.rows[0] if r.decision.rows and r.delivery.attempt else None
+    said: dict[str, Any] = {
+        "cancel": state.cancel_requested, "parked_from": state.parked_from, "error": state.error,
+        "paused": state.paused, "failing": state.failing, "spare": r.decision.spare,
+        "wake": r.decision.wake or bool(r.decision.surplus),
+    }  # fmt: skip
+    if row is not None:
+        said |= {"failures": row.failures, "first_begun": row.first_begun_at, "priority": row.priority}
+    return {name: value for name, value in said.items() if value} | {"id": r.delivery.id}
 
 
-def _log_columns(batch: Sequence[Recording]) -> dict[str, Any]:
+def _log_columns(batch: Sequence[Recording]) -> dict[str, list[Any]]:
     lines = [(r.delivery.id, entry) for r in batch for entry in r.decision.entries]
     return {
         "log_ids": [id for id, _ in lines],
         "log_seqs": [entry.seq for _, entry in lines],
-        "log_kinds": [entry.kind.value for _, entry in lines],
+        "log_kinds": [entry.kind for _, entry in lines],
         "log_steps": [entry.step for _, entry in lines],
         "log_attempts": [entry.attempt for _, entry in lines],
-        "log_data": [msgspec.json.encode(entry.data).decode() for _, entry in lines],
+        "log_data": [entry.data for _, entry in lines],
     }
 
 
-def _new_row_columns(batch: Sequence[Recording]) -> dict[str, Any]:
+def _new_row_columns(batch: Sequence[Recording]) -> dict[str, list[Any]]:
     """Rows beyond the one that is kept: all of them for a request, whose own row goes."""
     added = [(r.delivery.id, row) for r in batch for row in r.decision.rows[1 if r.delivery.attempt else 0 :]]
     return {
         "new_ids": [id for id, _ in added],
         "new_steps": [row.step for _, row in added],
-        "new_directions": [row.direction.value for _, row in added],
+        "new_directions": [row.direction for _, row in added],
         "new_queues": [row.queue for _, row in added],
-        "new_delays": [float(row.delay) for _, row in added],
+        "new_delays": [row.delay for _, row in added],
         "new_failures": [row.failures for _, row in added],
         "new_first_begun": [row.first_begun_at for _, row in added],
+        "new_priorities": [row.priority for _, row in added],
     }
 
 
-def _surplus_columns(batch: Sequence[Recording]) -> dict[str, Any]:
+def _surplus_columns(batch: Sequence[Recording]) -> dict[str, list[Any]]:
     lines = [(r.delivery.id, work) for r in batch for work in r.decision.surplus]
     return {
         "surplus_ids": [id for id, _ in lines],
         "surplus_steps": [work.step for _, work in lines],
-        "surplus_directions": [work.direction.value for _, work in lines],
+        "surplus_directions": [work.direction for _, work in lines],
     }
 
 
-def _mark_columns(batch: Sequence[Recording]) -> dict[str, Any]:
+def _mark_columns(batch: Sequence[Recording]) -> dict[str, list[Any]]:
     marks = [(r.delivery, mark) for r in batch for mark in r.decision.marks]
     return {
         "mark_ids": [delivery.id for delivery, _ in marks],

@@ -5,6 +5,9 @@ from __future__ import annotations
 from importlib.resources import files
 
 NAMES = ("0001_initial",)
+PARTS = {  # further files of a version
+    "0001_initial": ("0001_calling", "0001_children", "0001_locks", "0001_operating", "0001_queues"),
+}
 
 
 def schema_sql(number: int) -> str:
@@ -15,4 +18,7 @@ def schema_sql(number: int) -> str:
     """
     if not 1 <= number <= len(NAMES):
         raise IndexError(f"there is no schema version {number}; the newest is {len(NAMES)}")
-    return files("sagas.store").joinpath("schema", f"{NAMES[number - 1]}.sql").read_text(encoding="utf-8")
+    name = NAMES[number - 1]
+    folder = files("sagas.store").joinpath("schema")
+    parts = (name, *PARTS.get(name, ()))
+    return "\n".join(folder.joinpath(f"{each}.sql").read_text(encoding="utf-8") for each in parts)

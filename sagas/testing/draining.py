@@ -20,6 +20,7 @@ from sagas import clock as engine
 from sagas import machine
 from sagas.events import Answer, Event
 from sagas.heart import Job
+from sagas.ports import LocalTransaction
 from sagas.store.rows import Delivery
 from sagas.takeover import Misplaced
 from sagas.testing.borrowed import BorrowedStore
@@ -87,12 +88,12 @@ class KitWorker(Worker):
             self._note(delivery, event)
         return event
 
-    def _perform(self, job: Job, delivery: Delivery, session: object) -> Answer | Misplaced | None:
+    def _perform(self, job: Job, delivery: Delivery, transaction: LocalTransaction | None) -> Answer | Misplaced | None:
         if is_external(delivery):
             with self.store.shelter():
-                event = super()._perform(job, delivery, session)
+                event = super()._perform(job, delivery, transaction)
         else:
-            event = super()._perform(job, delivery, session)
+            event = super()._perform(job, delivery, transaction)
         self._note(delivery, event)
         if event is None or isinstance(event, Misplaced):
             return event

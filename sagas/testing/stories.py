@@ -70,7 +70,8 @@ def look(connection: Connection, ids: Sequence[UUID]) -> list[Seen]:
 
 
 def waits_for_signal(name: str | None, version: int, row: dict[str, Any]) -> bool:
-    """Whether an outbox row stands for a wait whose signal has not come, and whose time is not over.
+    """Whether an outbox row stands for a wait whose signal has not come and whose time is not over, or for a step whose
+    children have not ended.
 
     Args:
         name: of the saga.
@@ -80,7 +81,9 @@ def waits_for_signal(name: str | None, version: int, row: dict[str, Any]) -> boo
     if name is None or row["due_in"] <= 0 or row["direction"] != Direction.DO or version not in registry.versions(name):
         return False
     planned = registry.get(name, version).plan.by_name.get(row["step"])
-    return planned is not None and planned.wait is not None and planned.wait.signal
+    if planned is None:
+        return False
+    return planned.children is not None or (planned.wait is not None and planned.wait.signal)
 
 
 def fetch(connection: Connection, name: str, parameters: dict[str, Any]) -> list[dict[str, Any]]:

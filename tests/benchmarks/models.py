@@ -17,3 +17,9 @@ class Line(models.Model):
 
     order = models.ForeignKey(Order, on_delete=models.CASCADE)
     article = models.CharField(max_length=40)
+
+
+class Note(models.Model):
+    """What a local step inserts."""
+
+    text = models.CharField(max_length=40)

@@ -25,6 +25,8 @@ from django.db import connection, transaction  # noqa: E402
 from tests.benchmarks.models import Line, Order  # noqa: E402
 from tests.benchmarks.sagas import Noop, NoopInput  # noqa: E402
 
+StartOne = Callable[[int, str], object]  # starts a saga, given a number and a key
+
 EMBEDDED_WORKER = (sys.executable, "-m", "django", "sagas", "worker")
 RELAY = (sys.executable, "-m", "django", "sagas", "relay", "--app", "tests.benchmarks.celery_app")
 CELERY_WORKER = (
@@ -52,8 +54,17 @@ def clear() -> None:
         cursor.execute("delete from sagas_outbox")
 
 
-def backlog(count: int) -> tuple[str, float]:
+def start_noop(number: int, key: str) -> None:
+    """Start three steps that do nothing."""
+    Noop.start(NoopInput(number), key=key)
+
+
+def backlog(count: int, start: StartOne = start_noop) -> tuple[str, float]:
     """Start sagas in transactions of 100; nobody works on them yet.
+
+    Args:
+        count: how many.
+        start: starts one of them.
 
     Returns:
         What their keys begin with, and the seconds it took.
@@ -62,11 +73,13 @@ def backlog(count: int) -> tuple[str, float]:
     for first in range(0, count, STARTS_PER_TRANSACTION):
         with transaction.atomic():
             for number in range(first, min(first + STARTS_PER_TRANSACTION, count)):
-                Noop.start(NoopInput(number), key=f"{prefix}{number}")
+                start(number, f"{prefix}{number}")
     return prefix, time.monotonic() - begun
 
 
-def drained(name: str, count: int, seconds: float, *command: str) -> Measurement:
+def drained(
+    name: str, count: int, seconds: float, *command: str, start: StartOne = start_noop
+) -> Measurement:  # fmt: skip
     """Build a backlog, start the process that sets all going, and time the work from its first touch to its end.
 
     The first touch (a claim or a publish) is seen from outside within about 2 ms; what the process needs to
@@ -77,12 +90,13 @@ def drained(name: str, count: int, seconds: float, *command: str) -> Measurement
         count: sagas.
         seconds: each of the two waits is given up after.
         command: the process.
+        start: starts one saga.
 
     Raises:
         NotRun: the time was too short, the process ended early or not all sagas were completed.
     """
     clear()
-    prefix, starting = backlog(count)
+    prefix, starting = backlog(count, start)
     with ProcessGroup() as group:
         process = group.start(command, cwd=ROOT)
         wait_until(lambda: asked(TOUCHED) or not asked(OPEN), process, every=0.002, seconds=seconds)

@@ -109,3 +109,51 @@ def test_buttons_can_be_read(tab: Any, world: World) -> None:
             assert box["x"] >= 0 and box["x"] + box["width"] <= 420 and box["height"] >= 24
             colours = link.evaluate("e => [getComputedStyle(e).color, getComputedStyle(e).backgroundColor]")
             assert colours[0] != colours[1]
+
+
+def test_the_dashboard_keeps_itself_up_to_date(tab: Any, world: World) -> None:
+    """A saga that parks appears without anybody's doing, unless the box is not ticked."""
+    tab.goto(f"{LIST}dashboard/")
+    assert "No saga is parked." in tab.inner_text("#content-main")
+    tab.evaluate("document.querySelector('[data-sagas-live]').dataset.marked = 'the same page'")
+    run = parked(world)
+    tab.wait_for_selector(f"a[href='{LIST}{run.id}/change/']")
+    assert tab.locator("[data-marked]").count() == 1, "it was not loaded anew"
+
+
+def test_the_dashboard_without_script(browser: Any, tab: Any, site: str, world: World) -> None:
+    """All of it is there, and the box that would do nothing is not."""
+    run = parked(world)
+    context = browser.new_context(
+        base_url=site, java_script_enabled=False, storage_state=tab.context.storage_state()
+    )  # fmt: skip
+    plain = context.new_page()
+    plain.goto(f"{LIST}dashboard/")
+    assert plain.locator(f"a[href='{LIST}{run.id}/change/']").count() == 1
+    assert not plain.locator("#sagas-live").is_visible() and plain.locator("a:has-text('Load again')").is_visible()
+    context.close()
+
+
+def test_drawings_can_be_read_in_light_and_dark(tab: Any, world: World) -> None:
+    """Text of the graph stands out from its box, whatever the theme; every node can be reached with the keyboard."""
+    run = parked(world)
+    contrast = """e => {
+        const rgb = text => text.match(/[\\d.]+/g).map(Number);
+        const page = rgb(getComputedStyle(document.body).backgroundColor);
+        const box = rgb(getComputedStyle(e.querySelector('rect')).fill), part = box.length > 3 ? box[3] : 1;
+        const linear = v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+        const light = c => c.slice(0, 3).map(v => linear(v / 255))
+            .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+        const behind = light([0, 1, 2].map(i => box[i] * part + page[i] * (1 - part)));
+        const text = light(rgb(getComputedStyle(e.querySelector('text')).fill));
+        return (Math.max(behind, text) + 0.05) / (Math.min(behind, text) + 0.05);
+    }"""
+    for scheme in ("light", "dark"):
+        tab.emulate_media(color_scheme=scheme)
+        tab.goto(f"{LIST}{run.id}/change/")
+        nodes = tab.locator(".sagas-node").all()
+        assert len(nodes) == 3
+        assert min(node.evaluate(contrast) for node in nodes) >= 4.5, "WCAG AA"
+    tab.focus(".sagas-drawing")
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("document.activeElement.getAttribute('href')") == "#step-book"

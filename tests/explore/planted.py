@@ -375,3 +375,82 @@ class WhollyDone(Saga[Ordered], name="explore.half_mended", version=1):
         world.mail(self.idempotency_key)
         world.ship(self.idempotency_key)
         return payment
+
+
+class BorrowedResult(Saga[Ordered], name="explore.borrowed", version=1):
+    """One of two steps side by side reads what the other one returned, which may not have begun."""
+
+    @external_step(retry=THRICE, after=[])
+    def charge(self) -> str:
+        return world.bank.charge(self.input.price, self.idempotency_key)
+
+    @charge.compensate(retry=THRICE)
+    def refund(self, payment: str) -> None:
+        world.bank.refund(payment, self.idempotency_key)
+
+    @external_step(retry=THRICE, after=[])
+    def reserve(self) -> str:
+        world.mail(f"paid by {self.charge.result}")
+        return world.reserve(str(self.id))
+
+    @reserve.compensate(retry=THRICE)
+    def release(self, who: str) -> None:
+        world.reserved.pop(who, None)
+
+    @external_step(pivot=True, retry=THRICE, after=[charge, reserve])
+    def ship(self) -> None:
+        world.ship(self.idempotency_key)
+
+
+class OnlyTogether(Saga[Ordered], name="explore.together", version=1):
+    """The undo of one of two steps side by side takes the other one for done, which may have been refused meanwhile."""
+
+    @external_step(retry=THRICE, on_unknown=COMPENSATE, after=[])
+    def charge(self) -> str:
+        return world.bank.charge(self.input.price, self.idempotency_key)
+
+    @charge.compensate(retry=THRICE)
+    def refund(self, payment: str | Unknown) -> None:
+        if payment is not UNKNOWN:
+            world.bank.refund(payment, self.idempotency_key)
+        elif self.reserve.status in ("done", "undone"):
+            world.bank.cancel(self.charge.idempotency_key, self.idempotency_key)
+
+    @external_step(retry=THRICE, after=[])
+    def reserve(self) -> str:
+        return world.reserve(str(self.id))
+
+    @reserve.compensate(retry=THRICE)
+    def release(self, who: str) -> None:
+        world.reserved.pop(who, None)
+
+    @external_step(pivot=True, retry=THRICE, after=[charge, reserve])
+    def ship(self) -> None:
+        world.ship(self.idempotency_key)
+
+
+class SideBySide(Saga[Ordered], name="explore.beside_mended", version=1):
+    """Neither knows of the other."""
+
+    @external_step(retry=THRICE, on_unknown=COMPENSATE, after=[])
+    def charge(self) -> str:
+        return world.bank.charge(self.input.price, self.idempotency_key)
+
+    @charge.compensate(retry=THRICE)
+    def refund(self, payment: str | Unknown) -> None:
+        if payment is UNKNOWN:
+            world.bank.cancel(self.charge.idempotency_key, self.idempotency_key)
+        else:
+            world.bank.refund(payment, self.idempotency_key)
+
+    @external_step(retry=THRICE, after=[])
+    def reserve(self) -> str:
+        return world.reserve(str(self.id))
+
+    @reserve.compensate(retry=THRICE)
+    def release(self, who: str) -> None:
+        world.reserved.pop(who, None)
+
+    @external_step(pivot=True, retry=THRICE, after=[charge, reserve])
+    def ship(self) -> None:
+        world.ship(self.idempotency_key)

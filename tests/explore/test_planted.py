@@ -47,6 +47,8 @@ PAIRS = [
         planted.WhollyDone,
         ("called Bank.charge(), which happened", "0 parcels"),
     ),
+    Pair(planted.BorrowedResult, planted.SideBySide, ("reserve raised NoResult",)),
+    Pair(planted.OnlyTogether, planted.SideBySide, ("reserve refused", "refund(UNKNOWN) ran", "10.00 was kept")),
 ]
 
 

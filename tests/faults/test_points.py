@@ -60,7 +60,8 @@ def test_nobody_dies(route: Route, new_lives: Callable[..., Lives]) -> None:
 
 def test_every_point_is_a_place() -> None:
     """A point that no route comes by is a point where nothing has been tried."""
-    assert {place.point for _, place, _ in SINGLES} >= set(Point)
+    of_sagas = {point for point in Point if not point.startswith("messages.")}  # those have tests of their own
+    assert {place.point for _, place, _ in SINGLES} >= of_sagas
 
 
 @pytest.mark.parametrize(("route", "place", "known"), sampled("test_single", "singles", SINGLES, 224), ids=case_id)

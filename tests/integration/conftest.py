@@ -21,7 +21,9 @@ from tests.shop.world import World
 EMPTY = """
 set local sagas.pruning = 'on';
 delete from sagas_outbox; delete from sagas_saga; delete from sagas_log; delete from sagas_dedupe;
-delete from sagas_pace; delete from sagas_signal; delete from sagas_pause;
+delete from sagas_pace; delete from sagas_tombstone; delete from sagas_archive; delete from sagas_tally;
+delete from sagas_lock; delete from sagas_signal; delete from sagas_pause; delete from sagas_slot;
+delete from sagas_queue; delete from sagas_process; delete from sagas_schedule;
 delete from shop_order; delete from shop_booking; delete from shop_seat
 """
 

@@ -19,6 +19,7 @@ from django.test import Client
 from sagas import ConfigurationError
 from sagas.actions import OFFERS
 from sagas.engine import SagaRun
+from sagas.events import RESOLUTIONS
 from sagas_django import admin_actions, asking
 from sagas_django.admin import SagaAdmin
 from sagas_django.admin_actions import KINDS
@@ -104,8 +105,10 @@ def test_page_has_a_button_for_each_thing_that_is_possible(root: Client, world: 
     for run in (finished, stuck, running):
         actions = [action.name for action in Trip.get(id=run.id).allowed_actions]
         possible = [name for name in actions if name in KINDS]
-        redo = [f"{LIST}{run.id}/redo/"] if "redo" in actions else []  # one button, for whichever step
-        assert buttons(root, run) == [f"{LIST}ask/{kind}/?saga={run.id}" for kind in possible] + redo, run.key
+        steps = [f"{LIST}{run.id}/redo/"] if "redo" in actions else []  # one button, for whichever step
+        words = [action for action in Trip.get(id=run.id).allowed_actions if action.name in RESOLUTIONS]
+        steps += [f"{LIST}{run.id}/decide/{action.name}/{action.step}/" for action in words]
+        assert buttons(root, run) == [f"{LIST}ask/{kind}/?saga={run.id}" for kind in possible] + steps, run.key
         assert bool(possible) == (run is not finished) and ("abort" in possible) == (run is stuck)
     html = root.get(saga_page(stuck)).content.decode()
     assert OFFERS["retry"].does_parked in unescape(html) and OFFERS["retry"].does not in unescape(html)
@@ -311,11 +314,15 @@ def test_a_bound_on_how_many(root: Client, world: World, monkeypatch: pytest.Mon
     monkeypatch.setattr(admin_actions, "MOST_AT_ONCE", 2)
     token = form_of(root.get(LIST).content.decode())["csrfmiddlewaretoken"]
     everything = {"action": "cancel_sagas", "select_across": "1", "_selected_action": [str(runs[0].id)], "index": "0"}
-    answer = root.post(LIST, everything | {"csrfmiddlewaretoken": token})
-    assert answer.status_code == 302 and "At most 2 sagas" in told(answer)[0]
+    page = root.post(f"{LIST}?status=open", everything | {"csrfmiddlewaretoken": token}).content.decode()
+    assert page.count('name="saga"') == 2 and "Not only these" in page
     form = {"saga": [str(run.id) for run in runs], "csrfmiddlewaretoken": token, "reason": "x", "nonce": uuid4()}
     answer = root.post(f"{LIST}ask/cancel/", form)
     assert answer.status_code == 302 and not OutboxRow.objects.filter(kind="cancel").exists()
+    for _ in range(2):
+        answer = root.post(f"{LIST}ask/cancel/", form_of(page) | {"reason": "x", "everything": "on"})
+        assert "of 3 sagas" in told(answer)[0]
+    assert OutboxRow.objects.filter(kind="cancel").count() == 3, "all that fit, and each once"
 
 
 def test_a_saga_that_this_process_does_not_know(root: Client, world: World) -> None:

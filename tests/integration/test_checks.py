@@ -15,11 +15,14 @@ from django.core.checks import CheckMessage
 from django.core.checks.registry import registry
 from django.core.management import CommandError, call_command
 from django.db import connection, connections
+from django.test import override_settings
+from kombu import Queue
 from pytest_django import DjangoDbBlocker
 
 from sagas_celery.checks import Problem, problems
 from sagas_django import checks
 from sagas_django.conf import sagas_settings
+from sagas_django.models import SagaRow
 from sagas_django.operate import check_ready
 from tests.integration.conftest import database_alias
 from tests.settings import database_from_url
@@ -222,3 +225,80 @@ def test_celery_is_checked_only_where_it_runs_sagas(monkeypatch: pytest.MonkeyPa
     assert checks.check_celery(None) == []
     monkeypatch.setattr(checks.apps, "is_installed", lambda name: True)
     only(checks.check_celery(None), "sagas.E010")
+
+
+def test_only_what_is_deployed(settings: Any, tmp_path: Path) -> None:
+    """W006 and W007 are said by `check --deploy` only: both are fine while one tries things out."""
+    settings.SAGAS = {"LEASE": 3.0, "HEARTBEAT": 1.0, "DEFINITIONS_FILE": tmp_path / "definitions.json"}
+    found = {message.id: message for message in ours(include_deployment_checks=True)}
+    assert {"sagas.W006", "sagas.W007"} <= set(found)
+    assert "definitions --release" in (found["sagas.W006"].hint or "") and "3.0 s" in found["sagas.W007"].msg
+    assert {"sagas.W006", "sagas.W007"}.isdisjoint(message.id for message in ours())
+    settings.SAGAS = {}
+    assert "sagas.W007" not in {message.id for message in ours(include_deployment_checks=True)}
+
+
+def test_checks_have_djangos_tags() -> None:
+    """Whoever runs `check --tag database` gets ours that look into databases, and those of `--deploy` are apart."""
+    assert checks.check_databases in registry.get_checks(include_deployment_checks=False)
+    assert "database" in checks.check_databases.tags and "sagas" in checks.check_databases.tags  # type: ignore[attr-defined]
+    usual = registry.get_checks(include_deployment_checks=False)
+    assert checks.check_deployment not in usual and checks.check_celery_deployment not in usual
+    assert checks.check_deployment in registry.get_checks(include_deployment_checks=True)
+
+
+def test_override_settings_holds_at_once() -> None:
+    """Django's own way of changing settings in a test reaches ours, and is taken back."""
+    before = sagas_settings().lease
+    with override_settings(SAGAS={"LEASE": 47.0}):
+        assert sagas_settings().lease == 47.0
+    assert sagas_settings().lease == before
+
+
+@pytest.mark.parametrize(
+    ("conf", "missing"),
+    [
+        ({}, False),  # Celery makes queues up
+        ({"task_create_missing_queues": False, "task_queues": [Queue("celery"), Queue("payments")]}, False),
+        ({"task_create_missing_queues": False, "task_queues": [Queue("celery")]}, True),
+    ],
+)
+def test_queues_that_celery_does_not_list(conf: dict[str, Any], missing: bool) -> None:
+    """W011: the relay could publish nothing for them; the queue of steps that name none is the app's own."""
+    app = Celery("checked", set_as_current=False)
+    app.conf.update({**SAFE, **conf})
+    found = problems(app, queues={"default", "payments"})
+    assert [problem.id for problem in found] == (["sagas.W011"] if missing else [])
+    assert not missing or "payments" in found[0].message
+
+
+def test_a_broker_that_nobody_else_reaches() -> None:
+    """W012: fine in a test, lost in production."""
+    app = Celery("checked", set_as_current=False)
+    app.conf.update(SAFE | {"broker_url": "memory://"})
+    assert problems(app) == []
+    (problem,) = problems(app, deploy=True)
+    assert problem.id == "sagas.W012" and "sagas worker" in problem.hint
+
+
+def test_words_can_be_translated() -> None:
+    """What the admin says goes through gettext."""
+    from sagas_django import wording
+
+    found = french(wording)
+    assert found, "no lazy text in the words"
+    assert SagaRow._meta.verbose_name.__class__.__name__ == "__proxy__"
+
+
+def french(module: Any) -> list[str]:
+    """The names of a module that are, or hold, texts to be translated."""
+    held = [(name, value) for name, value in vars(module).items() if not name.startswith("__")]
+    return [name for name, value in held if any(_lazy(each) for each in ([value, *_inside(value)]))]
+
+
+def _inside(value: Any) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else []
+
+
+def _lazy(value: Any) -> bool:
+    return type(value).__name__ == "__proxy__" or getattr(value, "__name__", "") in ("gettext", "gettext_lazy")

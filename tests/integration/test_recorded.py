@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from typing import Any
 
 import psycopg
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
 from sagas import machine
 from sagas.events import Cancel, Event, Succeeded
-from sagas.recorder import Recorder, _next
+from sagas.onward import next_delivery
+from sagas.recorder import Recorder
 from sagas.store import rows
 from sagas.store.rows import Delivery, Recording
 from sagas.worker import definition_of
@@ -99,7 +100,7 @@ def test_a_late_answer_stays_with_its_step(wire: psycopg.Connection[Any]) -> Non
     step = replace(take(wire, "worker:1"), late=Raw(b'"late"'))
     assert step.attempt is not None
     done = replace(decided(step, Succeeded(step.attempt, Raw(b"null"))), goes_on=True)
-    assert _next(done, 0.0).late is None
+    assert next_delivery(done, 0.0).late is None
 
 
 def test_two_begins_of_one_row_in_one_process_are_told_apart(wire: psycopg.Connection[Any]) -> None:

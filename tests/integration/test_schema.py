@@ -17,12 +17,12 @@ from django.db import InternalError, ProgrammingError, connection, transaction
 from django.db.utils import IntegrityError
 from sqlalchemy import MetaData, create_engine
 
+from sagas.asked import REQUESTS
 from sagas.events import Direction, Kind
 from sagas.machine import DIRECTION, TERMINAL
 from sagas.states import Status
 from sagas.store.schema_files import NAMES, schema_sql
 from sagas.testing.servers import Postgres
-from sagas.worker import REQUESTS
 from sagas_django.checks import SCHEMA, check_databases
 from sagas_django.models import LogEntry, SagaRow
 from sagas_sqlalchemy import alembic

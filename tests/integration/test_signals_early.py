@@ -91,13 +91,14 @@ def test_a_kept_signal_is_looked_at_less_and_less_often() -> None:
 
 
 def test_a_kept_signal_is_given_up_after_a_month(caplog: pytest.LogCaptureFixture) -> None:
-    """Not without a word."""
+    """Not without a word, which says what it was for, and not what it said."""
     send(Review(True, "forgotten"), missing=KEEP)
     _sent(days=31)
     with caplog.at_level(logging.ERROR, "sagas.worker"):
         drain(skip=timedelta(0))
     assert OutboxRow.objects.count() == 0
-    assert "no saga came for this signal" in caplog.text and "forgotten" in caplog.text
+    assert "no saga came for this signal" in caplog.text and 'step: "review"' in caplog.text
+    assert "forgotten" not in caplog.text
 
 
 def _due_in() -> float:

@@ -13,6 +13,7 @@ from django.db import transaction
 
 from sagas.embedded import Embedded
 from sagas_django.store import DjangoStore
+from sagas_outbox.claims import Room, Wants
 from sagas_outbox.queries import query
 from tests.shop.waiting import Review, Reviewed
 from tests.shop.world import World
@@ -63,21 +64,21 @@ def explained(store: psycopg.Connection[Any], statement: str, parameters: dict[s
     return plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"], json.dumps(plan)
 
 
-LOOKS: dict[str, dict[str, Any]] = {  # what relays and workers ask for when nothing happens
-    "queues": {"now": None},
-    "due": {"queues": ["default"], "rooms": [100], "marks": ["2000-01-01Z"], "begun": True, "now": None},
-    "claim": {
-        "queues": ["default"], "rooms": [100], "marks": ["2000-01-01Z"], "begun": True, "now": None,
-        "holder": "relay:x", "window": 30.0, "doublings": 5,
-    },
-}  # fmt: skip
+def looks(store: psycopg.Connection[Any]) -> dict[str, dict[str, Any]]:
+    """What relays and workers ask for when nothing happens, with the lanes that there are."""
+    wanted = Wants(store, [Room("default", 100)], None).parameters | {"begun": True}
+    return {
+        "queues": {"now": None},
+        "due": wanted,
+        "claim": wanted | {"holder": "relay:x", "window": 30.0, "doublings": 5},
+    }
 
 
 def _looking_costs_nothing(store: psycopg.Connection[Any], many: int) -> None:
     store.execute("vacuum analyze sagas_outbox")
-    few = {name: explained(store, name, given)[0] for name, given in LOOKS.items()}
+    few = {name: explained(store, name, given)[0] for name, given in looks(store).items()}
     many_waiting(store, many)
-    for name, given in LOOKS.items():
+    for name, given in looks(store).items():
         pages, plan = explained(store, name, given)
         assert "Seq Scan" not in plan or '"Relation Name": "sagas_outbox"' not in plan.split("Seq Scan")[1][:200], plan
         assert "sagas_outbox_due" in plan, plan

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from sagas.machine import TERMINAL
 from sagas.states import Status
 from tests.modelcheck.bodies import Takes, land
 from tests.modelcheck.brain import OPEN
+from tests.modelcheck.deciding import ASKED, decisions
 from tests.modelcheck.invariants import ACTING
 from tests.modelcheck.provider import Effect
 from tests.modelcheck.scenario import Late, Scenario
 from tests.modelcheck.worker import keeper, locked, worker_moves
 from tests.modelcheck.world import UNSURE, WRITTEN, Delivery, Row, World, trimmed, with_worker
-
-ASKED: Final = "asked"  # what a move takes that a person makes
 
 
 class Move(NamedTuple):
@@ -81,6 +80,8 @@ def _due(world: World) -> Iterator[tuple[Row, str]]:
         if row.holder == "relay":  # its publish window has passed
             queued = any((row.id, row.token) in message for message in world.messages)
             yield row, "slow broker" if queued else ""
+        elif row.asleep:
+            continue
         elif not row.holder or row.due or keeper(world, row) is None:
             yield row, ""
 
@@ -223,6 +224,7 @@ def _people(scenario: Scenario, world: World) -> Iterator[Takes]:
             after = store.request(world, which, "abort")
             yield "an operator asks to abort", after.but(left=left.but(aborts=left.aborts - 1)), ASKED
     yield from _operators(scenario, world)
+    yield from decisions(scenario, world)
     yield from _senders(scenario, world)
     if scenario.effects and "release" in scenario.kinds and not world.release:
         yield "a release changes what the step asks for", world.but(release=1), "release"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from sagas.machine.look import may_leave_unknown
@@ -86,6 +87,11 @@ class Working:
         return ("succeeded", "body", answer, "next") if more else ("succeeded", "body", answer)
 
     @property
+    def locks(self) -> bool:
+        """Whether its body begins only with a semantic lock."""
+        return self.d.direction == "do" and self.brain.plan.by_name[self.d.step].has_lock
+
+    @property
     def redone(self) -> int:
         """The generation of the step's own key."""
         return self.brain.generation(self.d.state, self.d.step)
@@ -98,16 +104,22 @@ class Working:
         if self.d.call[0] == "ask":
             yield from self._ask()
             return
-        if self.d.call[0] in ("wait", "choose"):
+        if self.d.call[0] in ("wait", "choose", "beget"):
             yield from self._before_body()
             return
+        if self.locks:
+            says = f"{self.me} finds that another saga holds what {self.name} is to lock"
+            yield says, self.answer(self.world, "blocked", self.scenario.waits), ""
         world = begun(self.scenario, self.world, self.d)
         yield f"{self.me} runs {self.name}: its request is on the way", self.now(world, self.d.but(phase=WAITING)), ""
 
     def _before_body(self) -> Iterator[Takes]:
         """A wait that the saga has come to, or a condition that nobody has looked at."""
-        if self.d.call[0] == "wait":
-            until = min(self.world.clock + self.scenario.waits, self.scenario.latest)
+        if self.d.call[0] == "beget":
+            yield f"{self.me} comes to {self.d.step}, which starts a child", self.answer(self.world, "begot"), ""
+        elif self.d.call[0] == "wait":
+            until = self.scenario.waits  # without end, or a time that comes
+            until = until if until == math.inf else min(self.world.clock + until, self.scenario.latest)
             yield f"{self.me} comes to the wait {self.d.step}", self.answer(self.world, "waits", until), ""
         else:
             says = f"{self.me} looks at the condition of {self.d.step}: it is"
@@ -214,6 +226,9 @@ class Working:
         if call[0] != "run":
             yield f"{self.me} locks {self.name}: {call[0]}", self.now(self.world, d.but(call=call)), ""
             return
+        if self.locks:
+            says = f"{self.me} finds that another saga holds what {self.name} is to lock"
+            yield says, self.now(self.world, d.but(call=("blocked", self.scenario.waits))), ""
         says = f"{self.me} locks {self.name} and runs its body in the transaction"
         world = begun(self.scenario, self.world, self.d, counted=False)
         yield f"{says}", self.now(world, d.but(call=self.success(0))), ""

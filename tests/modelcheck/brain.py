@@ -6,8 +6,10 @@ States are numbered. Events and actions are tuples that begin with a word:
     ("succeeded", source, result)   ("unstorable",) ("failed",) ("refused", partly) ("undecided",)
     ("not_done",)   ("lost", crashed)   ("withdrawn",)
     ("wait",)   ("waits", until)   ("timed_out",)   ("choose",)   ("chosen",)   ("skipped",)   ("unbegun",)
+    ("blocked", patience)
     ("cancel", "")  ("retry", "")  ("abort", "")  ("late_answer", step)  ("signal", step, number)
     ("pause", "")   ("resume", "")  ("redo", step)
+    ("mark_done", step, result, seen)  ("mark_not_done", step, 0, seen)  ("skip", ...)  ("mark_undone", ...)
 
 The argument of a compensation is a result, or UNKNOWN, or RESULT: the stored one. Results are small numbers:
 which of the effects at the provider it stands for.
@@ -27,7 +29,10 @@ from sagas import fold, machine, takeover
 from sagas.events import (
     Abort,
     Attempt,
+    Begot,
+    Blocked,
     Cancel,
+    Children,
     Chosen,
     Continuation,
     Decision,
@@ -37,26 +42,34 @@ from sagas.events import (
     Failed,
     Kind,
     LateAnswer,
+    Looks,
     Lost,
+    MarkDone,
+    MarkNotDone,
+    MarkUndone,
     NotDone,
     Pause,
     Rebuild,
+    Recalled,
     Redo,
     Refused,
     Resume,
     RetryNow,
     Signal,
     Skipped,
+    SkipStep,
     Source,
     Start,
     Succeeded,
     TimedOut,
     Undecided,
+    UndoCompleted,
     Unstorable,
     Waits,
     Withdrawn,
     Work,
 )
+from sagas.machine import look
 from sagas.plan import Plan
 from sagas.states import State, Status, StepStatus
 from tests.modelcheck.provider import NOTHING, UNKNOWN
@@ -91,6 +104,8 @@ class Outcome(Value, frozen=True):
     skipped: tuple[str, ...]
     redone: tuple[str, ...]  # steps that begin anew
     next: bool  # another run goes on from here
+    asleep: bool  # the saga's row is not due until somebody wakes it
+    calls: tuple[tuple[str, str], ...]  # about children: what, and of which step
     folds: bool  # folding its entries into the state before gives the state after
 
 
@@ -105,7 +120,9 @@ class Brain:
         self._decided: dict[Any, Outcome] = {}
         self._works: dict[int, tuple[tuple[str, str], ...]] = {}
         self.external = {step.name: step.external for step in plan.steps}
-        self.undo_external = {step.name: step.undo is not None and step.undo.external for step in plan.steps}
+        self.undo_external = {
+            step.name: step.undo is not None and (step.undo.external or step.undo.children) for step in plan.steps
+        }  # fmt: skip
         started = machine.decide(plan, None, Start(Raw(b"{}")))
         self.start = self._number(replace(started.state, deadline=deadline))
 
@@ -141,7 +158,7 @@ class Brain:
 
     def runs_locally(self, step: str, direction: str) -> bool:
         """Whether this work is done inside one database transaction."""
-        if direction == "do" and self.plan.by_name[step].wait is not None:
+        if direction == "do" and not self.plan.by_name[step].has_body:
             return False  # it needs no transaction of its own
         return not (self.external if direction == "do" else self.undo_external)[step]
 
@@ -152,6 +169,11 @@ class Brain:
     def waiting(self, state: int, step: str) -> bool:
         """Whether the saga has come to this wait."""
         return machine.step_of(self.states[state], step).status is StepStatus.WAITING
+
+    def begotten(self, state: int, step: str) -> tuple[int, int]:
+        """The attempts of a step that starts children, and how many it has started in the present one."""
+        known = machine.step_of(self.states[state], step)
+        return known.do.attempts, known.started
 
     def until(self, state: int, step: str) -> float | None:
         """When this wait ends."""
@@ -245,6 +267,8 @@ class Brain:
             skipped=tuple(each.step or "" for each in entries if each.kind is Kind.STEP_SKIPPED),
             redone=tuple(e.step or "" for e in entries if e.kind is Kind.REDONE and not e.data.ignored),
             next=decision.next is not None,
+            asleep=row is not None and row.delay >= look.FOREVER,
+            calls=tuple((each.do, each.step) for each in decision.calls),
             folds=folded == decision.state,
         )
 
@@ -289,7 +313,8 @@ def _call(action: takeover.Action) -> Call:
         return ("lost", action.crashed)
     words: dict[type, str] = {
         takeover.Ask: "ask", takeover.Misplaced: "misplaced", NotDone: "not_done", Withdrawn: "withdrawn",
-        takeover.Wait: "wait", takeover.Choose: "choose", TimedOut: "timed_out",
+        takeover.Beget: "beget", Recalled: "recalled", Looks: "looks", takeover.Wait: "wait",
+        takeover.Choose: "choose", TimedOut: "timed_out",
     }  # fmt: skip
     return (words[type(action)],)
 
@@ -305,8 +330,28 @@ _OF_WAITS: Final[dict[str, Callable[[Attempt, Call], Event]]] = {
     "chosen": lambda a, call: Chosen(a),
     "skipped": lambda a, call: Skipped(a, "its condition is false"),
     "unbegun": lambda a, call: Failed(a, ERROR, began=False),
+    "blocked": lambda a, call: Blocked(a, "account", "another saga has it", float(call[1])),
     "signal": lambda a, call: Signal(str(call[1]), raw(int(call[2]))),
     "redo": lambda a, call: Redo(str(call[1])),
+    "begot": lambda a, call: Begot(a, Raw(b"{}"), 1, 1),
+    "recalled": lambda a, call: Recalled(a),
+    "looks": lambda a, call: Looks(a),
+    "undo_completed": lambda a, call: UndoCompleted(),
+    "children": lambda a, call: Children(
+        step=str(call[1]),
+        open=int(call[2]),
+        completed=int(call[3]),
+        undone=int(call[4]),
+        aborted=int(call[5]),
+        result=raw(0),
+        now=float(call[6]),
+        round=int(call[7]),
+        started=int(call[8]),
+    ),
+    "mark_done": lambda a, call: MarkDone(str(call[1]), raw(int(call[2])), seen=int(call[3])),
+    "mark_not_done": lambda a, call: MarkNotDone(str(call[1]), seen=int(call[3])),
+    "skip": lambda a, call: SkipStep(str(call[1]), seen=int(call[3])),
+    "mark_undone": lambda a, call: MarkUndone(str(call[1]), seen=int(call[3])),
 }
 
 

@@ -32,6 +32,11 @@ are in the log in the order in which they were sent, also over runs that go on f
 time without its signal, nor times out once its signal is on the way. Nothing begins in a paused saga, and no step after
 the deadline of one that can turn back. What was skipped had not begun. The next run exists exactly when the one before
 has completed with it. A redo never asks under a former key; what had happened under that is the operator's to know.
+What an operator says of a step is true when it is said, and does not count once the saga has moved on.
+
+No saga completes before its child has, none counts as undone before its child is; no step is undone while a child that
+was started after it has not come to its end, and no child before what came after it. A saga that waits for its child
+sleeps until somebody wakes it, so that an end that is not told is an end that cannot be reached.
 """
 
 WORLDS: Final = ("checked", "the provider offers", "goes wrong, at most", "worlds")
@@ -60,7 +65,8 @@ def _row(report: Report) -> str:
     scenario = report.scenario
     asks = (
         ("cancel", scenario.cancels), ("retry", scenario.retries), ("abort", scenario.aborts),
-        ("pause", scenario.pauses), ("redo", scenario.redos), ("signal", len(scenario.signals)),
+        ("pause", scenario.pauses), ("redo", scenario.redos),
+        ("an operator's word", scenario.resolves), ("signal", len(scenario.signals)),
     )  # fmt: skip
     people = [name if many == 1 else f"{many} x {name}" for name, many in asks if many]
     kinds = "anything" if scenario.kinds == FAULTS else ", ".join(sorted(scenario.kinds))

@@ -8,6 +8,7 @@ from typing import Final
 from sagas.machine import UNDONE
 from sagas.states import Status
 from tests.modelcheck.brain import OPEN
+from tests.modelcheck.family import families
 from tests.modelcheck.provider import Effect
 from tests.modelcheck.scenario import Scenario
 from tests.modelcheck.world import BEGUN, LOCKED, READY, TOLD, WAITING, Delivery, World, held
@@ -28,6 +29,9 @@ def broken(scenario: Scenario, world: World) -> Iterator[str]:
     for which in range(len(world.sagas)):
         yield from _saga(scenario, world, which)
     yield from _signals(scenario, world)
+    if scenario.store.family:
+        yield from families(scenario, world)
+        return
     if len(world.sagas) > len(scenario.started) + sum(saga.continued for saga in world.sagas) + int(scenario.unstarted):
         yield "a run was started that no run goes on to"
     if scenario.runs and len(world.sagas) < 1 + sum(saga.continued for saga in world.sagas):
@@ -63,13 +67,14 @@ def _saga(scenario: Scenario, world: World, which: int) -> Iterator[str]:
         yield f"a saga that is {status} has not a row for each of its works: {rows} for {works}"
     elif len(rows) > len(works) and not scenario.may_leave_rows:  # else whoever holds or begins one drops it
         yield "an outbox row is not for work that is next"
-    effects = {step.name: _effects(scenario, world, which, step.name) for step in brain.plan.steps if not step.wait}
-    if status is Status.COMPLETED:
+    effects = {step.name: _effects(scenario, world, which, step.name) for step in brain.plan.steps if step.has_body}
+    if status is Status.COMPLETED and not saga.mistaken:
         for name, each in effects.items():
             wanted = () if brain.skipped(saga.state, name) else (True,)
             if any(effect.stands != wanted for effect in each):
                 yield TWICE
-    if status in UNDONE and any(_net(each) and not _told(world, which, name) for name, each in effects.items()):
+    undone = status in UNDONE and not saga.mistaken
+    if undone and any(_net(each) and not _told(world, which, name) for name, each in effects.items()):
         yield NET
     lost = scenario.faults - world.left.faults if "rows lost" in scenario.kinds else 0  # rebuild forgets begins
     budgets = 1 + lost + scenario.retries - world.left.retries + scenario.cancels - world.left.cancels

@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec.structs import replace as replace_struct
 
 from sagas import fold, guarding, machine
-from sagas.events import Entry, Kind
+from sagas.events import Entry, Kind, Work
 from sagas.plan import OnUnknown, Plan
 from sagas.states import State, StepStatus, Track
 
@@ -32,6 +32,8 @@ _SETTLE_DONE: Final = fold.EVOLVE[Kind.SETTLE_DONE]
 _GIVE_UP: Final = rule("_give_up")
 _JUDGE: Final = guarding.judge
 _NEEDS_UNDO: Final = rule("_needs_undo")
+_SEEN_WAITING: Final = rule("_seen_waiting")
+_SEEN_UNDOING: Final = rule("_seen_undoing")
 
 
 def never_unknown(external: bool, track: Track, a: Any) -> bool:
@@ -93,6 +95,22 @@ def resumes_with_a_new_key(state: State, entry: Entry) -> State:
     one = state.steps[entry.step]
     fresh = replace_struct(one, do=replace_struct(one.do, first_begun_at=None))
     return replace_struct(state, steps={**state.steps, entry.step: fresh})
+
+
+def as_if_ended(d: Any, e: Any, planned: Any, step: Any) -> None:
+    """A look at children that takes one that is under way for one that has completed."""
+    _SEEN_WAITING(d, replace_struct(e, open=0, completed=e.completed + e.open), planned, step)
+
+
+def as_if_undone(d: Any, e: Any, step: Any) -> None:
+    """A look at children that takes all of them for undone."""
+    _SEEN_UNDOING(d, replace_struct(e, open=0, completed=0), step)
+
+
+def earliest(state: State, names: Any, direction: Any) -> Any:
+    """Undo in the order in which it was done."""
+    first = min(names, key=lambda name: state.steps[name].ended, default=None)
+    return () if first is None else (Work(first, direction),)
 
 
 def rebuilt_as_not_begun(state: State, entry: Entry) -> State:

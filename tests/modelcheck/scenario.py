@@ -11,6 +11,7 @@ from sagas.machine import TERMINAL
 from sagas.plan import Plan
 from sagas.states import Status
 from tests.modelcheck.brain import OPEN, Brain, named
+from tests.modelcheck.family import at_rest
 from tests.modelcheck.provider import EVERYTHING, Provider
 from tests.modelcheck.statements import ALL_RULES, Rules, Store
 from tests.modelcheck.world import Left, Row, Saga, World
@@ -45,6 +46,7 @@ class Scenario:
     aborts: int = 0
     pauses: int = 0
     redos: int = 0
+    resolves: int = 0  # what an operator decides of a parked step
     blind: bool = False  # what happened under a former key counts, also where an operator could not be sure
     signals: tuple[str, ...] = ()  # to which waits, in the order in which they are sent
     unstarted: bool = False  # the saga starts at any moment
@@ -67,6 +69,7 @@ class Scenario:
             object.__setattr__(self, "plans", (replace(self.plans[0], steps=tuple(blind)),))
         object.__setattr__(self, "brains", tuple(Brain(plan, self.deadline) for plan in self.plans))
         object.__setattr__(self, "store", Store(self.brains, self.rules, timed=self.latest > 0, effects=self.effects))
+        self.store.latest = self.latest
 
     def start(self) -> World:
         """Right after the callers have committed."""
@@ -77,7 +80,8 @@ class Scenario:
             workers=((),) * self.workers, flight=(), pending=(), next_id=len(rows),
             left=Left(
                 faults=self.faults, cancels=self.cancels, retries=self.retries, aborts=self.aborts,
-                pauses=self.pauses, redos=self.redos, starts=int(self.unstarted), signals=self.signals,
+                pauses=self.pauses, redos=self.redos, resolves=self.resolves, starts=int(self.unstarted),
+                signals=self.signals,
             ),
         )  # fmt: skip
 
@@ -89,12 +93,12 @@ class Scenario:
     @property
     def may_leave_rows(self) -> bool:
         """Whether a decision may leave a row behind that somebody holds, and that stands for nothing any more."""
-        return self.has_waits or not all(plan.linear for plan in self.plans)
+        return self.has_waits or self.store.family or not all(plan.linear for plan in self.plans)
 
     @property
     def started(self) -> tuple[Brain, ...]:
         """The sagas that are there from the beginning."""
-        return () if self.unstarted else self.brains[:1] if self.runs else self.brains
+        return () if self.unstarted else self.brains[:1] if self.runs or self.store.family else self.brains
 
     def effects_of(self, step: str, generation: int = 0) -> tuple[str, ...]:
         """How the other side knows what a step does: one effect, or several."""
@@ -113,7 +117,8 @@ class Scenario:
         """Whether every saga is finished without a row, parked or paused."""
         left = any(row.kind == "step" and self.status(world, row.saga) in TERMINAL for row in world.rows)
         return not left and all(
-            self.status(world, which) not in OPEN or self.paused(world, which) for which in range(len(world.sagas))
+            self.status(world, which) not in OPEN or self.paused(world, which) or at_rest(self, world)
+            for which in range(len(world.sagas))
         )
 
     def name_of(self, each: object) -> str:

@@ -12,6 +12,7 @@ from typing import Final
 from sagas.machine import TERMINAL
 from tests.modelcheck import provider
 from tests.modelcheck.brain import Brain, Outcome, named
+from tests.modelcheck.family import called, standing, told_parent
 from tests.modelcheck.provider import UNKNOWN
 from tests.modelcheck.telling import MISSED, kept, told, waits_for
 from tests.modelcheck.value import Value
@@ -67,6 +68,9 @@ class Rules(Value, frozen=True):
     begin_minds_pause: bool = True
     hold_up_takes_own_off: bool = True
     continues_in_the_record: bool = True
+    end_of_a_child_is_told: bool = True
+    begun_look_is_no_telling: bool = True
+    cancel_reaches_children: bool = True
     answer_with_a_next_is_not_kept: bool = True
 
 
@@ -80,8 +84,9 @@ class Store:
         self, brains: tuple[Brain, ...], rules: Rules, *, timed: bool = False, effects: Collection[str] = ()
     ) -> None:
         self.brains, self.rules, self.effects = brains, rules, effects
+        self.family = any(step.children for brain in brains for step in brain.plan.steps)
         self.ages = any(step.key_ttl is not None for brain in brains for step in brain.plan.steps)
-        self.timed = timed or self.ages
+        self.timed, self.latest = timed or self.ages, 0.0
 
     # --- claim.sql, release.sql -------------------------------------------------------------------------------
 
@@ -114,6 +119,7 @@ class Store:
             if row.kind == "signal":  # for the latest run; none: it is kept until there is one
                 row = row.but(saga=len(world.sagas) - 1)
             row = row.but(holder="worker", token=token + bump, deliveries=row.deliveries + 1, due=False, first=first)
+            row = row.but(asleep=False)
             world = with_row(world, row)
             made = self._begun(world, row)
             if made.call == ("timed_out",) and made.phase != BACK and waits_for(world, row.step):
@@ -138,7 +144,21 @@ class Store:
             first = bool(row.kind == "step" and signals and brain.waiting(saga.state, row.step))
             first = first and self.rules.signal_before_the_timeout
         paused = row.kind == "step" and brain.states[saga.state].paused and self.rules.begin_minds_pause
+        if row.kind == "children":
+            made = made.but(
+                call=(
+                    "children",
+                    row.step,
+                    *standing(self.brains, world),
+                    self.noticed(world),
+                    *brain.begotten(saga.state, row.step),
+                )
+            )
         return made.but(phase=BACK) if first or paused else made
+
+    def noticed(self, world: World) -> float:
+        """When the end of a child is noticed: a backoff of a second from then on passes before time stops."""
+        return min(world.clock, max(self.latest - 1.0, 0.0))
 
     def _order(self, row: Row) -> tuple[int, int]:
         """The order of signals: those that an earlier run had heard come first."""
@@ -150,8 +170,8 @@ class Store:
             deliveries=row.deliveries, state=state, live=True, phase=BEGUN, call=(),
         )  # fmt: skip
         if row.kind != "step":
-            number = (row.number,) if row.kind == "signal" else ()
-            return made.but(phase=ANSWER, call=(row.kind, row.step, *number), number=row.number)
+            said = (row.number,) if row.kind == "signal" else row.said
+            return made.but(phase=ANSWER, call=(row.kind, row.step, *said), number=row.number)
         brain = self.brains[row.saga]
         if self.timed:
             made = made.but(now=now)
@@ -163,7 +183,7 @@ class Store:
         if row.direction == "undo" and memory is not None:
             made = made.but(late=memory.response)
         call = brain.assess(state, made, memory)
-        return made.but(phase=BEGUN if call[0] in ("run", "ask", "wait", "choose") else ANSWER, call=call)
+        return made.but(phase=BEGUN if call[0] in ("run", "ask", "wait", "choose", "beget") else ANSWER, call=call)
 
     # --- hand_back.sql, heartbeat.sql, sagas_request_v1 ---------------------------------------------------------
 
@@ -191,9 +211,9 @@ class Store:
         world = with_row(world, row.but(due=False))
         return with_worker(world, who, (d.but(live=True), *world.workers[who][1:]))
 
-    def request(self, world: World, saga: int, kind: str, step: str = "") -> World:
+    def request(self, world: World, saga: int, kind: str, step: str = "", said: tuple[int, ...] = ()) -> World:
         """A caller or an operator asks for something: a row of its own, and nothing else."""
-        return self._insert(world, saga, kind, step, "")
+        return self._insert(world, saga, kind, step, "", said=said)
 
     def send(self, world: World, step: str) -> World:
         """sagas_send_v1: a row that finds the latest run when it is begun."""
@@ -231,10 +251,11 @@ class Store:
         first: float | None = None,
         number: int = 0,
         carried: int = 0,
+        said: tuple[int, ...] = (),
     ) -> World:
         row = Row(
             id=world.next_id, token=0, saga=saga, kind=kind, step=step, direction=direction, holder="", deliveries=0,
-            due=False, first=first, number=number, carried=carried,
+            due=False, first=first, number=number, carried=carried, said=said,
         )  # fmt: skip
         return world.but(rows=(*world.rows, row), next_id=world.next_id + 1)
 
@@ -319,6 +340,9 @@ class Store:
         world = self._rows(with_saga(world, d.saga, saga), d, row, outcome)
         if d.kind == "signal" and outcome.heard is None and not outcome.noted:
             world = world.but(dropped=(*world.dropped, d.number))
+        world = called(self, world, outcome)
+        if d.saga and self.family and outcome.entries and self.brains[d.saga].status(outcome.state) in TERMINAL:
+            world = told_parent(self, world)
         if outcome.next and self.rules.continues_in_the_record:
             world = self.start(world, self._carried(self.brains[d.saga], saga))
         return world.but(broken=world.broken or broken)
@@ -340,6 +364,7 @@ class Store:
                 step=outcome.work[0], direction=outcome.work[1], due=False,
                 token=row.token + (1 if self.rules.record_bumps_token else 0),
                 holder="worker" if on else "", deliveries=1 if on else 0, first=self._first(world, outcome, on),
+                asleep=outcome.asleep,
             ))  # fmt: skip
         else:
             world = world.but(rows=tuple(each for each in world.rows if each.id != row.id))
@@ -355,6 +380,11 @@ class Store:
         if not self.rules.branches_keep_their_rows and any(kind == "turning" for _, kind, _ in outcome.entries):
             gone = {each.id for each in others}
             world = world.but(rows=tuple(each for each in world.rows if each.id not in gone))
+        if outcome.wake or outcome.surplus:
+            world = world.but(rows=tuple(
+                each.but(asleep=False) if each.asleep and each.saga == d.saga and not each.holder else each
+                for each in world.rows
+            ))  # fmt: skip
         if (outcome.wake or outcome.surplus) and not self.rules.wake_spares_held_rows:
             world = world.but(rows=tuple(
                 each.but(due=True) if each.saga == d.saga and each.holder == "worker" else each
@@ -398,7 +428,7 @@ class Store:
 
 def requested(world: World, saga: int) -> bool:
     """Whether a request of this saga waits to be applied."""
-    return any(row.saga == saga and row.kind not in ("step", "signal") for row in world.rows)
+    return any(row.saga == saga and row.kind not in ("step", "signal", "children") for row in world.rows)
 
 
 def locally(effect: provider.Effect, direction: str) -> provider.Effect:

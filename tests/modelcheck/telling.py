@@ -8,6 +8,7 @@ from typing import Final
 from tests.modelcheck.brain import Brain, Outcome, named
 from tests.modelcheck.world import BEGUN, READY, WAITING, Delivery, Saga, World
 
+WORDS: Final = ("mark_done", "mark_not_done", "skip", "mark_undone")  # of an operator about a step
 EARLY: Final = "a wait has ended before its time, without its signal"
 DISORDER: Final = "a signal is in the log before one that was sent earlier"
 MISSED: Final = "a wait times out, although its signal had been sent before"
@@ -27,7 +28,7 @@ def told(brain: Brain, world: World, d: Delivery, outcome: Outcome) -> str:
             return EARLY
     if outcome.heard is not None and any(d.number < number for _, number in world.sagas[d.saga].heard):
         return DISORDER
-    begun = (name for name in outcome.skipped if world.sagas[d.saga].effect(name).bodies)
+    begun = (name for name in outcome.skipped if d.kind == "step" and world.sagas[d.saga].effect(name).bodies)
     return OVERTAKEN if any(begun) else ""
 
 
@@ -45,7 +46,17 @@ def kept(brain: Brain, world: World, saga: Saga, d: Delivery, outcome: Outcome, 
         saga = saga.with_effect(name, saga.effect(name).but(retired=True))
         if _sure(world, saga, d.saga, step, brain.generation(d.state, step), guarded):
             saga = saga.but(sure=(*saga.sure, step))
+    if d.kind in WORDS and outcome.entries and _mistaken(brain, world, saga, d, guarded):
+        saga = saga.but(mistaken=True)
     return saga.but(continued=True) if outcome.next else saga
+
+
+def _mistaken(brain: Brain, world: World, saga: Saga, d: Delivery, guarded: Collection[str]) -> bool:
+    """Whether what an operator says has changed since they looked, and nothing in the saga shows it: a worker that was
+    taken for dead had its effect in between, or is about to. Where the saga has moved on they are not to blame."""
+    if d.call[3] != brain.states[d.state].seq or d.kind not in ("mark_not_done", "skip"):
+        return False
+    return not _sure(world, saga, d.saga, d.step, brain.generation(d.state, d.step), guarded)
 
 
 def _sure(world: World, saga: Saga, which: int, step: str, generation: int, guarded: Collection[str]) -> bool:
@@ -55,11 +66,15 @@ def _sure(world: World, saga: Saga, which: int, step: str, generation: int, guar
     """
     suffix = named("", generation)
     mine = [effect for name, effect in saga.effects if name.split("/")[0].removesuffix(suffix) == step]
-    acting = (WAITING,) if step in guarded else (BEGUN, READY, WAITING)
+    return quiet(world, which, step, step in guarded) and not any(any(effect.stands) for effect in mine)
+
+
+def quiet(world: World, which: int, step: str, guarded: bool) -> bool:
+    """Whether no request of a step is on its way, or about to be sent by a worker that is still alive."""
+    acting = (WAITING,) if guarded else (BEGUN, READY, WAITING)
     sent = any((each.saga, each.step, each.direction) == (which, step, "do") for each in world.flight)
-    sending = any(
+    return not sent and not any(
         (d.saga, d.step, d.direction) == (which, step, "do") and d.phase in acting
         for holds in world.workers
         for d in holds
     )
-    return not sent and not sending and not any(any(effect.stands) for effect in mine)

@@ -34,7 +34,7 @@ class Row(Value, frozen=True):
     id: int
     token: int
     saga: int
-    kind: str  # step, cancel, retry, late_answer, signal, pause, resume or redo
+    kind: str  # step, cancel, retry, late_answer, signal, pause, resume, redo, or what an operator decides of a step
     step: str  # of a request: what it is about, if anything
     direction: str
     holder: str  # "" nobody, "relay", "worker"
@@ -43,6 +43,8 @@ class Row(Value, frozen=True):
     first: float | None = None  # when the work was first begun, where that matters
     number: int = 0  # of a signal: the how manieth that was sent
     carried: int = 0  # of a signal: the run it was carried into
+    asleep: bool = False  # its time never comes: somebody has to wake it
+    said: tuple[int, ...] = ()  # of what an operator decides: the result, and seq of the saga as it was looked at
 
 
 class Delivery(Value, frozen=True):
@@ -116,6 +118,7 @@ class Saga(Value, frozen=True):
     noted: tuple[int, ...] = ()  # signals in its log that came too late
     taken: tuple[int, ...] = ()  # signals that ended a wait
     sure: tuple[str, ...] = ()  # redone steps of which nothing had happened, or will, under the former key
+    mistaken: bool = False  # what an operator said of a step was not so any more when it was applied
     continued: bool = False  # it has ended, and another run goes on
 
     def result(self, step: str) -> int:
@@ -152,6 +155,7 @@ class Left(Value, frozen=True):
     aborts: int = 0
     pauses: int = 0
     redos: int = 0
+    resolves: int = 0
     starts: int = 0
     signals: tuple[str, ...] = ()  # to which waits
 

@@ -1,6 +1,6 @@
-"""The README's lines, applied to a plain `django-admin startproject`, make a project whose sagas run.
+"""The lines of docs/django.md, applied to a plain `django-admin startproject`, make a project whose sagas run.
 
-The README itself is what is tested: its code blocks are taken out of it by the file name in their first line.
+The page itself is what is tested: its code blocks are taken out of it by the file name in their first line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sagas.testing.processes import ProcessGroup
 from tests.settings import database_from_url
 
 ROOT = Path(__file__).parents[2]
-SECTION = (ROOT / "README.md").read_text().split("## Plug into Django")[1].split("\n## ")[0]
+SECTION = (ROOT / "docs" / "django.md").read_text().split("## Plugging in")[1].split("\n## ")[0]
 PLAIN, CELERY = SECTION.split("**On Celery**")
 BLOCK = re.compile(r"```python\n# (\S+\.py)\n(.*?)```", re.DOTALL)
 PLACE_ORDERS = """
@@ -56,7 +56,7 @@ class Site:
             file.write(f"\n\n{code}")
 
     def apply(self, text: str) -> None:
-        """Put each code block of a part of the README at the end of the file it names."""
+        """Put each code block of a part of the page at the end of the file it names."""
         blocks = BLOCK.findall(text)
         assert len(blocks) == text.count("```python"), "every block says in its first line where it belongs"
         for name, code in blocks:
@@ -64,14 +64,14 @@ class Site:
 
 
 def commands(text: str, *, but: tuple[str, ...] = ()) -> list[list[str]]:
-    """The `manage.py` commands of a part of the README, in order."""
+    """The `manage.py` commands of a part of the page, in order."""
     lines = re.findall(r"^\$ python manage\.py (.+)$", text, re.MULTILINE)
     return [line.split() for line in lines if not line.startswith(but)]
 
 
 @pytest.fixture
 def site(tmp_path: Path, postgres_server: servers.Postgres) -> Iterator[Site]:
-    """A fresh project with the README's lines for Django applied, on an empty database."""
+    """A fresh project with the page's lines applied, on an empty database."""
     name = f"sagas_site_{os.getpid()}_{tmp_path.name}".replace("-", "_").lower()
     database = database_from_url(postgres_server.create_database(name))
     try:
@@ -84,7 +84,7 @@ def site(tmp_path: Path, postgres_server: servers.Postgres) -> Iterator[Site]:
 
 
 def prepare(site: Site) -> None:
-    """Run what the README says before a worker, and place two orders through the view."""
+    """Run what the page says before a worker, and place two orders through the view."""
     for command in commands(PLAIN, but=("sagas",)):
         site.manage(*command)
     assert "no issues" in site.manage("check", "--database", "default")
@@ -102,7 +102,7 @@ def check_outcome(site: Site) -> None:
 
 
 @pytest.mark.slow
-def test_the_readme_makes_a_project_that_runs(site: Site) -> None:
+def test_the_page_makes_a_project_that_runs(site: Site) -> None:
     """Settings, migrate, sagas.py, start in a view, embedded worker, list and show: as written."""
     prepare(site)
     (worker, *look) = commands(PLAIN, but=("makemigrations", "migrate"))
@@ -114,8 +114,8 @@ def test_the_readme_makes_a_project_that_runs(site: Site) -> None:
 
 
 @pytest.mark.slow
-def test_the_readme_on_celery(site: Site, redis_server: servers.Redis, process_group: ProcessGroup) -> None:
-    """The same with a relay and a Celery worker, started as the README says."""
+def test_the_page_on_celery(site: Site, redis_server: servers.Redis, process_group: ProcessGroup) -> None:
+    """The same with a relay and a Celery worker, started as the page says."""
     site.apply(CELERY)
     site.append("mysite/settings.py", f"CELERY_BROKER_URL = {redis_server.url.removesuffix('/0') + '/7'!r}\n")
     prepare(site)

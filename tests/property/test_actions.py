@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from sagas import machine
 from sagas.actions import OFFERS, allowed_actions
-from sagas.events import OPERATIONS, Cancel, Event, Kind, Redo
+from sagas.events import ABOUT_A_STEP, OPERATIONS, Cancel, Event, Kind
 from sagas.plan import Plan
 from sagas.states import Status
 from tests.property.test_machine_runs import lived
@@ -38,8 +38,8 @@ def test_allowed_is_what_the_machine_does_not_ignore(plan: Plan, numbers: bytes)
 def every_operation(plan: Plan) -> Iterator[tuple[str, str | None, Event]]:
     """Each thing that can be asked for, about each step where it is about one."""
     for name, event in OPERATIONS.items():
-        if event is Redo:
-            yield from ((name, step, Redo(step)) for step in plan.by_name)
+        if name in ABOUT_A_STEP:
+            yield from ((name, step, event(step)) for step in plan.by_name)
         else:
             yield name, None, event()
 

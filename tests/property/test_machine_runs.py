@@ -13,27 +13,37 @@ from sagas.events import (
     Abort,
     Answer,
     Attempt,
+    Begot,
+    Blocked,
     Cancel,
+    Children,
     Chosen,
     Direction,
     Event,
     Failed,
     Kind,
     LateAnswer,
+    Looks,
     Lost,
+    MarkDone,
+    MarkNotDone,
+    MarkUndone,
     NotDone,
     Pause,
     Rebuild,
+    Recalled,
     Redo,
     Refused,
     Resume,
     RetryNow,
     Signal,
     Skipped,
+    SkipStep,
     Start,
     Succeeded,
     TimedOut,
     Undecided,
+    UndoCompleted,
     Unstorable,
     Waits,
     Withdrawn,
@@ -102,6 +112,7 @@ def test_every_state_handles_every_event(plan: Plan, numbers: bytes) -> None:
             assert (decision.entries, decision.state) == ((), saga.state)
             assert decision.rows == machine.rows(plan, saga.state, now=event.attempt.now)
         reopens = isinstance(event, LateAnswer) and saga.status in machine.UNDONE
+        reopens = reopens or (isinstance(event, UndoCompleted) and saga.status is Status.COMPLETED)
         if saga.status in machine.TERMINAL and not reopens:
             assert (decision.entries, decision.state, decision.rows) == ((), saga.state, ())
 
@@ -155,14 +166,19 @@ def every_attempt(plan: Plan) -> Iterator[Attempt]:
 
 def every_event(plan: Plan) -> Iterator[Event]:
     """Every event but `Start` about every attempt, where such an answer can be about such a step."""
-    yield from (Cancel(), RetryNow(), Abort(), Rebuild(), Pause(), Resume())
+    yield from (Cancel(), RetryNow(), Abort(), Rebuild(), Pause(), Resume(), UndoCompleted())
     for name in (*plan.by_name, "unheard of"):
-        yield from (LateAnswer(name), Redo(name), Signal(name, result(name)))
+        yield from (LateAnswer(name), Redo(name), Signal(name, result(name)), Children(step=name, completed=1))
+        yield from (MarkDone(name), MarkNotDone(name), SkipStep(name), MarkUndone(name), MarkDone(name, seen=0))
     for a in every_attempt(plan):
         yield from (Waits(a, None), Waits(a, 3.0), Chosen(a), Skipped(a, "not needed"), Failed(a, ERROR, began=False))
         planned = plan.by_name.get(a.step)
         if planned is None or planned.wait is not None or a.direction is not Direction.DO:
             yield TimedOut(a)
+        if planned is None or planned.wait is None:
+            yield Blocked(a, "account:7", "held by another", wait=5.0)
+        if planned is None or a.direction is Direction.SETTLE:  # no step here has children
+            yield from (Begot(a, result(a.step), 1, 1), Recalled(a), Looks(a))
         yield from (Succeeded(a, result(a.step)), Failed(a, ERROR), Failed(a, ERROR, give_up=True), Refused(a, ERROR))
         yield from (Unstorable(a, ERROR), Undecided(a), NotDone(a), Lost(a), Lost(a, crashed=True), Withdrawn(a))
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from django.db import connection
 
-import tests.relay.awaiting  # noqa: F401 - more sagas of this application
+import tests.relay.awaiting
+import tests.relay.queued  # noqa: F401
 from sagas import Retry, Saga, external_step, step, wait_for
 
 OFTEN = Retry(max_attempts=20, first=0.2, factor=1.2, longest=0.5)

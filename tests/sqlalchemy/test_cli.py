@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import sys
+import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -169,3 +171,46 @@ def test_until_idle(call: Call, engine: Engine, url: str) -> None:
         signal.signal(signal.SIGTERM, before[0])
         signal.signal(signal.SIGINT, before[1])
     assert rows(url, "select text from note") == ["once"]
+
+
+def test_watching_and_keeping(call: Call, engine: Engine, url: str, tmp_path: Path) -> None:
+    """Stuck sagas, numbers, doctor, pruning and the archive: the same as in Django, also as JSON."""
+    (run,) = begin(engine, Odd, Told("note", "hello"))
+    assert call("list", "--stuck").output.startswith("no saga is stuck in ")
+    rows(url, "update sagas_outbox set due_at = clock_timestamp() - interval '1 hour' returning 1")
+    stuck = json.loads(call("list", "--stuck", "--json").output)
+    assert [(each["id"], each["reason"]) for each in stuck["data"]] == [(str(run.id), "overdue")]
+    doctor = call("doctor", "--json")
+    assert doctor.exit_code == 1
+    assert {"stuck", "dead-relays"} <= {each["id"] for each in json.loads(doctor.output)["data"]}
+    assert call("stats").output.startswith("attention 1 stuck, 0 parked, 0 paused")
+    assert call("tail", "--since-start", "--count", "1").output.count("started") == 1
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    try:
+        assert call("worker", "--until-idle").exit_code == 0
+    finally:
+        signal.signal(signal.SIGTERM, before[0])
+        signal.signal(signal.SIGINT, before[1])
+    rows(url, "update sagas_saga set finished_at = finished_at - interval '1 year' returning 1")
+    assert call("prune").output.startswith("1 sagas that ended more than 90 days ago were pruned")
+    file = tmp_path / "sagas.jsonl"
+    assert call("archive", str(file)).exit_code == 0
+    assert json.loads(file.read_text())["id"] == str(run.id)
+    missing = json.loads(call("show", str(run.id), "--json").output)
+    assert not missing["ok"] and "no saga" in missing["error"]
+    assert call("prune", "--older-than", "x").exit_code == 2
+
+
+def test_metrics_of_a_process(app: str, process_group: ProcessGroup, engine: Engine, tmp_path: Path) -> None:
+    """`sagas metrics` answers Prometheus until it is told to end."""
+    begin(engine, Odd, Told("note", "hello"))
+    started = process_group.python(
+        "-m", "sagas.cli", "--app", f"{app}:runtime", "metrics", "--port", "0", "--address", "127.0.0.1",
+        name="metrics", cwd=tmp_path, env={"PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
+    started.wait_for_output("/metrics", 60)
+    (address,) = re.findall(r"http://\S+/metrics", started.output())
+    with urllib.request.urlopen(address, timeout=30) as answer:
+        assert 'sagas_started_total{name="sa.odd"}' in answer.read().decode()
+    started.send_signal(signal.SIGTERM)
+    assert started.wait(30) == 0

@@ -92,7 +92,8 @@ def test_redo_is_refused_without_a_person(call: Call, engine: Engine) -> None:
 
 def test_both_command_lines_have_every_command(call: Call) -> None:
     """The table is the one that Django's command is made from, too; each command has a help of its own."""
-    assert {each.name for each in COMMANDS} | {"worker", "relay"} == set(sagas.commands)
+    names = {name for each in COMMANDS for name in (each.name, *each.also)}
+    assert names | {"worker", "relay", "metrics", "init"} == set(sagas.commands)
     for each in COMMANDS:
         answer = call(each.name, "--help")
         assert answer.exit_code == 0 and each.help.split()[0] in answer.output, answer.output

@@ -20,7 +20,7 @@ from sagas_outbox.queries import query
 from sagas_sqlalchemy import ddl, sagas_models
 from sagas_sqlalchemy.models import DedupeRecord, LogEntry, OutboxRow, SagaRow
 
-LEFT_OUT = {OutboxRow: {"priority", "ordering_key"}}  # by which the outbox is read, and nobody else
+LEFT_OUT = {OutboxRow: {"priority", "ordering_key", "lane", "place"}}  # by which the outbox is read, and nobody else
 KINDS = {
     BigInteger: int, Boolean: bool, DateTime: datetime, Integer: int, SmallInteger: int, Text: str, Uuid: UUID,
 }  # fmt: skip

@@ -41,6 +41,10 @@ class Look:
     idle_in_transaction: int
     sessions: int  # of SQLAlchemy
     held: int  # objects in their identity maps
+    left: int  # rows in the outbox
+    dead: int  # versions of outbox rows that vacuum has still to remove
+    outbox: int  # bytes of the outbox, with its indexes
+    log: int  # steps that were recorded
 
 
 def main(kind: str, counts: list[int]) -> None:
@@ -83,6 +87,10 @@ def look(watch: psycopg.Connection[Any], sagas: int) -> Look:
     return Look(
         sagas=sagas, memory=pages * os.sysconf("SC_PAGE_SIZE"), objects=len(known), connections=row[0],
         idle_in_transaction=row[1], sessions=len(sessions), held=sum(len(each.identity_map) for each in sessions),
+        left=counted(watch, "select count(*) from sagas_outbox"),
+        dead=counted(watch, "select n_dead_tup from pg_stat_user_tables where relname = 'sagas_outbox'"),
+        outbox=counted(watch, "select pg_total_relation_size('sagas_outbox')"),
+        log=counted(watch, "select count(*) from sagas_log where kind = 'step_done'"),
     )  # fmt: skip
 
 
@@ -90,6 +98,13 @@ def is_session(each: object) -> bool:
     """Whether this is a session of SQLAlchemy, or of a subclass of it; proxies are not asked."""
     return any(kind.__qualname__ == "Session" and kind.__module__ == "sqlalchemy.orm.session"
                for kind in type(each).__mro__)  # fmt: skip
+
+
+def counted(watch: psycopg.Connection[Any], query: str) -> int:
+    """The one number that a query finds."""
+    row = watch.execute(query.encode()).fetchone()
+    assert row is not None
+    return int(row[0] or 0)
 
 
 Start = Callable[[int], int]

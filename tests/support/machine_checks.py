@@ -58,7 +58,7 @@ def _check_wait(plan: Plan, event: Answer, decision: Decision) -> None:
     step, now = machine.step_of(state, work.step), event.attempt.now
     if state.paused:
         assert row.delay >= look.PAUSE
-    elif look.stopping(plan, state, work.step, now):
+    elif look.stopping(plan, state, work.step, now) and not step.recalled:
         assert row.delay == 0, "a cancel that came meanwhile, or a deadline that has passed, is seen to at once"
     elif step.until is not None:
         assert row.delay <= max(0.0, step.until - now)

@@ -13,13 +13,15 @@ from enum import Enum
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from sagas import machine
 from sagas.events import (
     Abort,
     Answer,
     Attempt,
+    Begot,
+    Blocked,
     Cancel,
     Chosen,
     Decision,
@@ -47,7 +49,7 @@ from sagas.events import (
 )  # fmt: skip
 from sagas.fold import fold
 from sagas.machine import look
-from sagas.plan import OnTimeout, OnUnknown, Plan, StepPlan, UndoPlan, WaitPlan
+from sagas.plan import ChildrenPlan, OnTimeout, OnUnknown, Plan, StepPlan, UndoPlan, WaitPlan
 from sagas.retry import Retry
 from sagas.states import Status, StepStatus
 from sagas.takeover import Action, Ask, Choose, Memory, Misplaced, Run, Wait, assess
@@ -57,6 +59,7 @@ DO, UNDO, SETTLE = Direction.DO, Direction.UNDO, Direction.SETTLE
 ERROR = ErrorText("ConnectionError", "no reply")
 INPUT = Raw(b'{"name":"shop.order","version":1,"input":{"order":7}}')
 SETTLE_AFTER = 60.0
+LOCK_WAIT = 50.0
 
 
 def undo(**options: Any) -> UndoPlan:
@@ -95,6 +98,23 @@ def sleep(name: str = "pause") -> StepPlan:
     return StepPlan(name=name, external=False, queue="do", retry=Retry(), wait=waits, max_deliveries=2)
 
 
+CHILDREN_UNDONE = UndoPlan(external=False, queue="do", retry=Retry(max_attempts=1), timeout=None, children=True)
+
+
+def child(name: str = "payment", **options: Any) -> StepPlan:
+    """A step that starts another saga."""
+    given: dict[str, Any] = {
+        "retry": Retry(max_attempts=1), "undo": CHILDREN_UNDONE, "max_deliveries": 2,
+        "children": ChildrenPlan(),
+    }  # fmt: skip
+    return StepPlan(name=name, external=False, queue="do", **{**given, **options})
+
+
+def begot(a: Attempt, count: int = 1, total: int = 1) -> Begot:
+    """What a worker makes of a step that starts other sagas."""
+    return Begot(a, Raw(b"{}"), count, total, UNSET if total == 1 else Raw(b"[1]"))
+
+
 def plan(*steps: StepPlan) -> Plan:
     """A definition of these steps."""
     return Plan(name="shop.order", version=1, steps=steps)
@@ -116,6 +136,9 @@ class Did(Enum):
     NOT_DONE = "resolve: it did not happen"
     UNDECIDED = "resolve: cannot tell"
     SKIP = "its condition is false"
+    BLOCKED = "a semantic lock is held, and it may wait"
+    HELD = "a semantic lock is held, and it does not wait"
+    BEING_TAKEN = "a semantic lock is just being taken"
 
 
 class World(Protocol):
@@ -370,6 +393,9 @@ def answer(a: Attempt, did: Did | Raw) -> Answer | None:
         return Refused(a, ERROR)
     if did is Did.UNSTORABLE:
         return Unstorable(a, ERROR)
+    if did in (Did.BLOCKED, Did.HELD, Did.BEING_TAKEN):
+        patience = LOCK_WAIT if did is Did.BLOCKED else 0.0
+        return Blocked(a, "account:7", "somebody has it", patience, held=did is not Did.BEING_TAKEN)
     if did in (Did.FAIL, Did.GIVE_UP):
         return Failed(a, ERROR, give_up=did is Did.GIVE_UP)
     assert did in (Did.OK, Did.DIE), did

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace as replace_plan
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -15,23 +15,30 @@ from sagas.events import (
     Answer,
     Attempt,
     Cancel,
+    Children,
     Direction,
     Event,
+    Failed,
     LateAnswer,
+    MarkDone,
+    MarkNotDone,
+    MarkUndone,
     Pause,
     Rebuild,
     Redo,
     Resume,
     RetryNow,
     Signal,
+    SkipStep,
     Succeeded,
     Undecided,
+    UndoCompleted,
     Work,
 )
-from sagas.plan import OnTimeout, Plan, StepPlan
+from sagas.plan import ChildrenPlan, OnTimeout, Plan, StepPlan
 from sagas.retry import Retry
 from sagas.states import State, Status, StepState, StepStatus, Track
-from sagas.takeover import Action, Ask, Choose, Memory, Misplaced, Run, Wait, assess
+from sagas.takeover import Action, Ask, Beget, Choose, Memory, Misplaced, Run, Wait, assess
 from tests.support.machine_checks import check_decision, work_of
 from tests.support.machine_driver import (
     ACCEPTS,
@@ -39,6 +46,8 @@ from tests.support.machine_driver import (
     ERROR,
     Did,
     answer,
+    begot,
+    child,
     chosen,
     local,
     pivot,
@@ -52,6 +61,7 @@ from tests.support.machine_driver import (
     waiting,
 )
 
+WORDS = (MarkDone, MarkNotDone, SkipStep, MarkUndone)  # of an operator about a step
 TWICE = Retry(max_attempts=2)
 ONCE = Retry(max_attempts=1)
 FEW = {"retry": TWICE, "max_deliveries": 2}
@@ -101,13 +111,33 @@ PLANS = {
         beside(local("a", has_when=True, undo=None, **QUICK)), beside(step("b", undo=None, **QUICK))
     ),
     "chooses the pivot": plan(local("a", **QUICK), pivot("b", has_when=True, **QUICK), local("c", undo=None, **QUICK)),
+    "locks": plan(local("a", **QUICK), step("b", has_lock=True, undo=None, **FEW)),
+    "locks, then parks": plan(step("a", has_lock=True, **FEW)),
+    "locks beside one that parks": plan(
+        beside(step("a", has_lock=True, undo=None, **FEW)), beside(step("b", undo=None, **QUICK))
+    ),
 }
+PLANS |= {
+    "child": plan(local("a", **QUICK), child("b")),
+    "child, then a step": plan(child("a"), step("b", undo=None, **QUICK)),
+    "child, tried twice": plan(child("a", retry=TWICE)),
+    "child after the pivot": plan(pivot("a", **QUICK), child("b", undo=None)),
+    "children": plan(child("a", children=ChildrenPlan(at_once=2)), local("b", undo=None, **QUICK)),
+    "children, one of them may fail": plan(child("a", children=ChildrenPlan(at_once=2, tolerated=1))),
+    "children after the pivot": plan(pivot("a", **QUICK), child("b", undo=None, children=ChildrenPlan(at_once=2))),
+    "child beside one that parks": plan(beside(child("a")), beside(step("b", undo=None, **QUICK))),
+    "child, then compensated as unknown": plan(child("a"), step("b", undo=ACCEPTS, on_unknown=COMPENSATE, **QUICK)),
+}
+DECIDED = [PLANS[name] for name in (  # of which an operator says what became of steps: enough of them to see it all
+    "asked, undone by result", "compensated as unknown", "undone, then compensated as unknown", "pivot",
+    "chooses beside one that parks", "waits beside one that parks",
+)]  # fmt: skip
 DEADLINE = 50.0  # some of these moments are before it, some after
 TIMED = {"nothing to undo", "waits first", "waits, then goes on without", "chooses", "chooses the pivot"}
 PAUSABLE = {"waits first", "waits last", "waits, then a step that parks"}
 
 
-NEVER_REOPENED = machine.TERMINAL - machine.UNDONE
+NEVER_REOPENED = machine.TERMINAL - {status for status, _ in machine.TABLE}
 
 
 class Node(NamedTuple):
@@ -124,7 +154,8 @@ def same(node: Node) -> object:
         return state.status
     steps = tuple(
         (name, each.status, each.unsettled, each.again, each.do.unknown, each.chosen, each.until, len(each.signals),
-         each.open, each.parked, *map(same_track, tracks_that_matter(each)))
+         each.blocked, each.open, each.parked, each.recalled, each.total,
+         each.started, *map(same_track, tracks_that_matter(each)))
         for name, each in sorted(state.steps.items(), key=lambda item: item[1].ended)
     )  # fmt: skip
     return state.status, state.parked_from, state.cancel_requested, state.paused, state.failing, steps, node.lost
@@ -168,7 +199,11 @@ def moves(plan: Plan, node: Node, pausing: bool) -> Iterator[tuple[State, Event 
     """Whatever can happen next, in this state or in what a request made of it meanwhile; None: the worker dies."""
     requests: list[Event] = [Cancel(), RetryNow(), Abort(), Rebuild(), Pause(), Resume()]
     requests += map(LateAnswer, late_answers(plan, node.state))
+    requests += [UndoCompleted(), *children(plan, node.state)]
     requests += [Signal("unheard of", result("a")), *signals(plan, node.state), *map(Redo, plan.by_name)]
+    if any(plan is each for each in DECIDED):
+        named = list(plan.by_name) if machine.parked(node.state) else [plan.steps[0].name]  # else it is only noted
+        requests += [word(name) for name in named for word in WORDS]
     for request in requests:
         yield node.state, request
     meanwhile: list[Event] = [Cancel(), *signals(plan, node.state), *([Pause()] if pausing else [])]
@@ -178,6 +213,41 @@ def moves(plan: Plan, node: Node, pausing: bool) -> Iterator[tuple[State, Event 
             yield node.state, event
             if event is not None:
                 yield from ((state, event) for state in states if replace(state, seq=node.state.seq) != node.state)
+
+
+def children(plan: Plan, state: State) -> list[Children]:
+    """However the children of a step may stand."""
+    found: list[Children] = []
+    for planned in plan.steps:
+        step = machine.step_of(state, planned.name)
+        if planned.children is not None and step.started:
+            told = {
+                "step": planned.name,
+                "generation": step.generation,
+                "now": 1.0,
+                "started": step.started,
+                "round": step.do.attempts,
+                "reason": "its child has ended",
+            }
+            if planned.children.at_once > 1:
+                found += some_of(step, told)
+                continue
+            found += [
+                Children(open=step.started, **told), Children(completed=1, result=result(planned.name), **told),
+                Children(completed=1, problem="its result is gone", **told), Children(undone=1, **told),
+                Children(aborted=1, **told), Children(undone=1, **told | {"now": 99.0}),
+            ]  # fmt: skip
+    return found
+
+
+def some_of(step: StepState, told: dict[str, Any]) -> list[Children]:
+    """However several of them may stand; the next one can be started, where there is one."""
+    more = {"count": min(1, step.total - step.started)}
+    many = [each for each in product(range(3), repeat=4) if sum(each) == step.started]
+    return [
+        Children(open=one, completed=two, undone=three, aborted=four, result=result(step.status), **more, **told)
+        for one, two, three, four in many
+    ]  # fmt: skip
 
 
 def signals(plan: Plan, state: State) -> list[Signal]:
@@ -206,7 +276,13 @@ def answers(plan: Plan, node: Node, work: Work) -> Iterator[Answer | None]:
     memories = (Memory(), Memory(closed=True, response=result("late")))[: 2 if doubt else 1]
     if settling and not machine.undo_of(plan.by_name[work.step]).accepts_unknown:
         memories = memories[0 if plan.by_name[work.step].has_resolve else 1 :]
-    timed = plan.by_name[work.step].key_ttl or plan.by_name[work.step].wait or node.state.deadline
+    timed = (
+        plan.by_name[work.step].key_ttl
+        or plan.by_name[work.step].children
+        or plan.by_name[work.step].wait
+        or plan.by_name[work.step].has_lock
+        or node.state.deadline
+    )
     for memory, now in product(memories, (1.0, 99.0) if timed else (1.0,)):
         a = Attempt(step=work.step, direction=work.direction, deliveries=node.lost + 1, first_begun_at=1.0, now=now)
         for event in outcomes(plan, node.state, a, assess(plan, node.state, a, memory=memory)):
@@ -227,6 +303,11 @@ def outcomes(plan: Plan, state: State, a: Attempt, action: Action) -> Iterator[A
         yield from (waiting(a, until) for until in (10.0, Did.FAIL, Did.DIE))
         if wait is not None and wait.signal:
             yield waiting(a, None)
+    elif isinstance(action, Beget):
+        planned = plan.by_name[a.step].children
+        many = planned is not None and planned.at_once > 1
+        yield from (begot(a, 0, 0), begot(a, 1, 2), begot(a, 2, 2)) if many else (begot(a),)
+        yield from (Failed(a, ERROR, began=False), None)
     elif isinstance(action, Ask):
         yield None
         yield Undecided(a, ERROR)
@@ -242,6 +323,8 @@ def outcomes(plan: Plan, state: State, a: Attempt, action: Action) -> Iterator[A
         ends = {Did.OK, Did.FAIL, Did.GIVE_UP, Did.REFUSE, Did.DIE}
         if a.direction is Direction.DO and plan.by_name[a.step].external:
             ends.add(Did.UNSTORABLE)
+        if a.direction is Direction.DO and plan.by_name[a.step].has_lock:
+            ends |= {Did.BLOCKED, Did.HELD}
         yield from (answer(a, did) for did in sorted(ends, key=lambda did: did.name))
     else:
         yield action

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import assert_type
 from uuid import UUID
@@ -22,11 +22,13 @@ from sagas import (
     Refused,
     Retry,
     Saga,
+    Schedule,
     Step,
     StepRun,
     Undecided,
     Unknown,
     external_step,
+    semantic_lock,
     step,
 )
 from sagas.engine import SagaRun
@@ -62,6 +64,7 @@ class PlaceOrder(Saga[OrderPlaced], name="typing.place_order", version=1):
         on_unknown=COMPENSATE,
         settle_after=60,
         max_deliveries=3,
+        lock=semantic_lock(lambda self: f"order:{self.input.order_id}", wait=timedelta(minutes=5)),
     )
     def charge(self) -> str:
         assert_type(self.reserve, StepRun[UUID])
@@ -171,3 +174,13 @@ async def awaited(order: OrderPlaced) -> None:
     await PlaceOrder.acancel(key="k", reason="asked for")
     await PlaceOrder.astart("order")  # type: ignore[arg-type]
     await PlaceOrder.acancel(key="k")  # type: ignore[call-arg]
+
+
+def by_the_clock(order: OrderPlaced) -> None:
+    """A schedule gives its saga what that takes, or makes it from the tick."""
+    assert_type(Schedule(PlaceOrder, cron="0 6 * * *", input=order), Schedule[OrderPlaced])
+    daily = Schedule(PlaceOrder, every=timedelta(days=1), input=lambda tick: OrderPlaced(order.order_id, order.amount))
+    for tick in daily.ticks(datetime.now(UTC)):
+        assert_type(daily.input(tick), OrderPlaced)
+    Schedule(PlaceOrder, cron="0 6 * * *", input="order")  # type: ignore[arg-type]
+    Schedule(PlaceOrder, cron="0 6 * * *")  # type: ignore[call-arg]

@@ -11,6 +11,8 @@ from sagas.retry import Retry
 from sagas.states import State, Status, StepState, StepStatus
 from tests.support.machine_driver import Did, Driven, local, pivot, plan, step
 
+PARKED = ["retry", "cancel", "abort", "pause", "redo", "mark_done", "mark_not_done", "skip"]
+
 
 def names(saga: Driven) -> list[str]:
     """What is allowed, by name."""
@@ -47,11 +49,12 @@ def test_parked() -> None:
     """Before the pivot it may also turn back, after it not. What each action does is told for a parked saga."""
     saga = Driven(plan(step(retry=Retry(max_attempts=1))))
     saga.deliver(Did.FAIL)
-    assert (saga.status, names(saga)) == (Status.PARKED, ["retry", "cancel", "abort", "pause", "redo"])
-    retry, cancel, abort, pause, redo = allowed_actions(saga.plan, saga.state)
+    assert (saga.status, names(saga)) == (Status.PARKED, PARKED)
+    retry, cancel, abort, pause, redo, *words = allowed_actions(saga.plan, saga.state)
     assert "where it parked" in retry.does and "turns back" in cancel.does and "final" in abort.does
     assert [each.overrides for each in (retry, cancel, abort, pause, redo)] == [False, False, True, False, True]
     assert [each.step for each in (abort, redo)] == [None, "charge"]
+    assert all(each.overrides and each.step == "charge" for each in words)
     late = Driven(plan(step(), pivot(retry=Retry(max_attempts=1))))
     late.deliver(Did.OK)
     late.deliver(Did.FAIL)

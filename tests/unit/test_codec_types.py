@@ -311,6 +311,12 @@ def test_values_are_refused_by_name_at_the_call(value: Any, declared: Any, path:
     assert caught.value.path == path
 
 
+def test_keys_that_are_shown_alike_are_no_difference() -> None:
+    """Keys that messages shorten or hide are told apart all the same."""
+    value = {"x" * 100 + letter: letter for letter in "ab"}
+    assert decode(encode(value, declared=dict[str, str]), dict[str, str]) == value
+
+
 def test_models_come_back_without_being_parsed_again() -> None:
     """Aliases play no part, root models work, and validators do not run on what is read."""
     ran = []

@@ -254,6 +254,8 @@ def test_start_get_cancel_delegate(monkeypatch: pytest.MonkeyPatch) -> None:
                 "own_transaction": False,
                 "headers": {"a": "b"},
                 "deadline": None,
+                "priority": 0,
+                "ordering_key": None,
             },
         ),
         ("get", (PlaceOrder,), {"key": "k", "id": None, "using": "other"}),

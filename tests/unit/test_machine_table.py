@@ -16,35 +16,43 @@ from sagas.events import (
     EVENTS,
     Answer,
     Attempt,
+    Children,
+    Decision,
     Direction,
     Event,
     Kind,
     LateAnswer,
+    Looks,
     Resume,
     RetryNow,
     Signal,
     Start,
     Succeeded,
+    UndoCompleted,
 )
 from sagas.machine import look
 from sagas.plan import Plan
 from sagas.states import State, Status, StepStatus
-from sagas.takeover import Action, Ask, Choose, Memory, Misplaced, Run, Wait, assess
+from sagas.takeover import Action, Ask, Beget, Choose, Memory, Misplaced, Run, Wait, assess
 from tests.support.machine_driver import (
     Did,
     answer,
+    begot,
     chosen,
     result,
     waiting,
 )
 from tests.support.machine_explorer import DEADLINE, NEVER_REOPENED, PAUSABLE, PLANS, TIMED, Node, explore, same
 from tests.unit import (
+    test_machine_children,
     test_machine_choice,
     test_machine_deadline,
     test_machine_late,
+    test_machine_locks,
     test_machine_parked_beside,
     test_machine_redo,
     test_machine_requests,
+    test_machine_resolved,
     test_machine_undo,
     test_machine_unknown,
     test_machine_waits,
@@ -91,7 +99,7 @@ def test_every_event_and_status_is_in_the_table() -> None:
     """The closed lists are used up: `Start` begins a saga and finished ones do nothing."""
     assert {event for _, event in machine.TABLE} == set(EVENTS) - {Start}
     assert {status for status, _ in machine.TABLE} == set(Status) - NEVER_REOPENED
-    assert {event for status, event in machine.TABLE if status in machine.TERMINAL} == {LateAnswer}
+    assert {event for status, event in machine.TABLE if status in machine.TERMINAL} == {LateAnswer, UndoCompleted}
     assert set(fold.EVOLVE) == set(Kind)
 
 
@@ -139,6 +147,9 @@ def run_without_trouble(plan: Plan, state: State, found: bool) -> State:
             Memory(response=result("late")) if a.direction is Direction.SETTLE and not can_look(plan, a) else Memory()
         )
         action = assess(plan, state, a, memory=kept)
+        if isinstance(action, Looks):
+            state = all_end(plan, state, a).state
+            continue
         if isinstance(action, Misplaced):
             state = machine.decide(plan, state, Signal(a.step, result(a.step))).state
             if machine.parked(state) and machine.step_of(state, a.step).status is StepStatus.WAITING:
@@ -154,6 +165,16 @@ def run_without_trouble(plan: Plan, state: State, found: bool) -> State:
     raise AssertionError(f"still at work: {state}")
 
 
+def all_end(plan: Plan, state: State, a: Attempt) -> Decision:
+    """The children of a step come to their end: completed, or undone where they were asked for that."""
+    step, back = machine.step_of(state, a.step), machine.step_of(state, a.step).recalled
+    told = {"undone": step.started} if back else {"completed": step.started, "result": result(a.step)}
+    told |= {"count": 0 if back else step.total - step.started}
+    return machine.decide(plan, state, Children(
+        step=a.step, generation=step.generation, round=step.do.attempts, started=step.started, now=1.0, **told
+    ))  # fmt: skip
+
+
 def without_trouble(a: Attempt, action: Action) -> Answer:
     """What comes of an action where nothing goes wrong."""
     if isinstance(action, Run):
@@ -162,6 +183,8 @@ def without_trouble(a: Attempt, action: Action) -> Answer:
         event = chosen(a, Did.OK)
     elif isinstance(action, Wait):
         event = waiting(a, 10.0)
+    elif isinstance(action, Beget):
+        event = begot(a)
     else:
         assert not isinstance(action, (Ask, Misplaced))
         event = action
@@ -176,8 +199,8 @@ def examples() -> list[Callable[[], None]]:
     """The example tests that take no arguments."""
     modules = (
         test_machine_unknown, test_machine_undo, test_machine_requests, test_machine_late, test_machine_waits,
-        test_machine_choice, test_machine_deadline, test_machine_redo,
-        test_machine_parked_beside,
+        test_machine_choice, test_machine_deadline, test_machine_redo, test_machine_resolved,
+        test_machine_parked_beside, test_machine_locks, test_machine_children,
     )  # fmt: skip
     tests = [each for module in modules for name, each in vars(module).items() if name.startswith("test_")]
     return [each for each in tests if not inspect.signature(each).parameters]

@@ -1,13 +1,20 @@
 -- Begin: take rows over by (id, token) and load all that is needed to run them. Begin consumes the token,
 -- so a message that is delivered twice, late, forged or beside a newer claim begins nothing.
 with wanted as materialized (
-    select w.id, w.token from unnest(%(ids)b::bigint[], %(tokens)b::bigint[]) as w (id, token)
+    select (w.held->>0)::bigint as id, (w.held->>1)::bigint as token from json_array_elements(%(held)s::json) as w (held)
+    where (w.held->>0)::bigint between 1 and 9223372036854775807 -- always: the planner expects few, and uses the index
 ), mine as materialized (
-    select o.id from sagas_outbox o join wanted w on w.id = o.id and w.token = o.token
+    select o.id, o.kind = 'step' and (o.ordering_key is not null or (select exists (select from sagas_queue)) and exists (
+            select from sagas_queue q where q.name = o.queue)) as limited
+    from sagas_outbox o join wanted w on w.id = o.id and w.token = o.token
     where case when %(published)s then o.holder like 'relay:%%'
           else o.due_at <= coalesce(%(now)s::timestamptz, clock_timestamp()) end
     order by o.id
     for update of o skip locked
+), refused as materialized ( -- their queue is full, or they are not the first in the line of their ordering key
+    select r as id from sagas_refused_v1(array(select m.id from mine m where m.limited order by m.id),
+        coalesce(%(now)s::timestamptz, clock_timestamp())) r
+    where (select exists (select from mine m where m.limited))
 ), begun as (
     update sagas_outbox o
     set saga_id = case when o.kind <> 'signal' or o.payload->>'key' is null then o.saga_id else ( -- the latest run
@@ -19,7 +26,7 @@ with wanted as materialized (
         publishes = 0, -- the broker has delivered: the next window is short again
         first_begun_at = coalesce(o.first_begun_at, %(now)s::timestamptz, clock_timestamp()),
         due_at = coalesce(%(now)s::timestamptz, clock_timestamp()) + make_interval(secs => %(lease)s::float8)
-    from mine where o.id = mine.id
+    from mine where o.id = mine.id and mine.id not in (select r.id from refused r)
     returning o.id, o.token, o.saga_id, o.kind, o.queue, o.step, o.direction, o.deliveries, o.first_begun_at, o.payload,
         o.progress, o.ordering_key, o.timer_at
 )
@@ -45,7 +52,7 @@ select b.id, b.token, b.kind, b.queue, b.step, b.direction, b.deliveries,
     -- a request in another queue, which perhaps nobody serves, holds the work up for five minutes only
     b.kind = 'step' and (exists (
         select from sagas_outbox r
-        where r.saga_id = b.saga_id and r.kind not in ('step', 'signal') and (r.queue = b.queue or
+        where r.saga_id = b.saga_id and r.kind not in ('step', 'signal', 'children') and (r.queue = b.queue or
           greatest(r.due_at, r.timer_at) > coalesce(%(now)s::timestamptz, clock_timestamp()) - interval '5 minutes')
     ) or s.steps->b.step->>'status' = 'waiting' and exists (
         select from sagas_outbox r

@@ -10,6 +10,10 @@ with given as materialized (
     from given g join sagas_outbox o on o.id = g.id and o.token = g.token join sagas_saga s on s.id = o.saga_id
     order by o.id
     for update of o, s skip locked
+), unspent as materialized ( -- their places in queues with limits
+    select sagas_unspent_v1(array(select g.id from given g join sagas_outbox o on o.id = g.id and o.token = g.token))
+        as rows
+    where (select exists (select from sagas_slot))
 )
 update sagas_outbox o
 set holder = null,
@@ -19,5 +23,5 @@ set holder = null,
     publishes = 0,
     due_at = coalesce(%(now)s::timestamptz, clock_timestamp())
         + make_interval(secs => case when l.paused then %(delay)s::float8 else %(soon)s::float8 end)
-from given g left join looked l on l.id = g.id
+from given g left join looked l on l.id = g.id left join unspent on true
 where o.id = g.id and o.token = g.token

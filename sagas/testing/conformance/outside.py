@@ -28,7 +28,8 @@ EMPTY = """
 set local lock_timeout = '5s';
 set local sagas.pruning = 'on';
 delete from sagas_outbox; delete from sagas_saga; delete from sagas_log; delete from sagas_dedupe;
-delete from sagas_signal; delete from sagas_pace; delete from sagas_pause;
+delete from sagas_signal; delete from sagas_lock; delete from sagas_pace; delete from sagas_pause;
+delete from sagas_slot; delete from sagas_queue;
 drop table if exists conformance_note
 """
 OPEN = (

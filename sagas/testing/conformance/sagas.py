@@ -8,8 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sagas.children import child_saga
 from sagas.decorators import external_step, step
 from sagas.definition import Saga
+from sagas.locks import semantic_lock
 from sagas.retry import Retry
 from sagas.waits import wait_for
 
@@ -109,3 +111,58 @@ class Asking(Saga[Told], name="conformance.asking", version=1):
     @step(retry=THRICE, compensate=None)
     def body(self) -> str:
         return f"{stage.act('body', self)}: {self.answer.result.text}"
+
+
+ONE_OF_THEM = semantic_lock("conformance", wait=3600)
+
+
+class Locks(Saga[Told], name="conformance.locks", version=1):
+    """A local step that takes a semantic lock, then a wait."""
+
+    @step(retry=THRICE, compensate=None, lock=ONE_OF_THEM)
+    def body(self) -> str:
+        return stage.act("body", self)
+
+    answer = wait_for(Answer)
+
+
+class LocksOutside(Saga[Told], name="conformance.locks_outside", version=1):
+    """The same with an external step."""
+
+    @external_step(retry=THRICE, compensate=None, lock=ONE_OF_THEM)
+    def body(self) -> str:
+        return stage.act("body", self, writes=False)
+
+    answer = wait_for(Answer)
+
+
+class Kid(Saga[Told], name="conformance.kid", version=1):
+    """A local step that can be undone."""
+
+    @step(retry=THRICE)
+    def first(self) -> str:
+        return "done"
+
+    @first.compensate
+    def back(self, result: str) -> None:
+        stage.calls[f"back from {result}", ""] += 1
+
+
+class Family(Saga[Told], name="conformance.family", version=1):
+    """A child, one saga for each of three items, and a local step that does what it is told."""
+
+    child = child_saga(Kid, input=lambda self: self.input, result=Kid.first)
+
+    @external_step(for_each=lambda self: range(3), concurrency=2, retry=THRICE)
+    def items(self, item: int) -> str:
+        return str(item)
+
+    @items.compensate
+    def item_back(self, item: int, result: str) -> None:
+        stage.calls["item back", result] += 1
+
+    @step(retry=THRICE, compensate=None)
+    def body(self) -> str:
+        told = stage.act("body", self)
+        stage.calls["last", told] += 1
+        return told

@@ -117,6 +117,9 @@ class Driver:
             self.script.say(f"somebody asked to cancel before {place.label} began")
             self.cancel()
             return True
+        if fault := self.script.due(place, FaultKind.FIRST):
+            self.script.struck.add(fault)
+            self.script.say(f"{place.label} began before what runs beside it")
         if fault := self.script.due(place, FaultKind.OTHER_PROCESS):
             self.script.struck.add(fault)
             self._move_on()
@@ -155,6 +158,8 @@ class Driver:
 
     def _goes_on_now(self, frozen: Frozen, coming: Place) -> bool:
         """Whether a worker that hung goes on before this work."""
+        if frozen.kind is FaultKind.MEANWHILE:
+            return coming.part is not Part.DO or coming.step not in frozen.place.beside
         if frozen.kind is FaultKind.LATE_AGAIN:
             return coming.step != frozen.place.step or coming.part is not frozen.place.part
         undoing = {FaultKind.LATE_UNDO: Part.UNDO, FaultKind.LATE_LOST: Part.SETTLE}
@@ -166,7 +171,11 @@ class Driver:
             self._wait(row)
         for delivery in self.worker.begin(self.connection, [(row.id, row.token)], published=False):
             fault = self.script.due(place, *LATE) if place is not None and place.external else None
-            if fault is not None and place is not None:
+            if place is not None and (meanwhile := self.script.due(place, FaultKind.MEANWHILE)):
+                self.script.struck.add(meanwhile)
+                self.script.say(f"{place.label} was under way, and what runs beside it went on")
+                self.frozen.append(Frozen(self.worker, delivery, place, meanwhile.kind))
+            elif fault is not None and place is not None:
                 self.script.struck.add(fault)
                 self.script.say(f"{place.label} was under way, and its worker hung")
                 self.frozen.append(Frozen(self.worker, delivery, place, fault.kind))
@@ -191,6 +200,9 @@ class Driver:
         going_on = list(frozen)
         for each in going_on:
             self.frozen.remove(each)
+            if each.kind is FaultKind.MEANWHILE:  # nobody has taken over from it
+                self._work(each.worker, each.delivery)
+                continue
             self.script.thawing, self.script.dying = True, looking and each.kind is FaultKind.LATE_LOST
             try:
                 self._work(each.worker, each.delivery)
@@ -217,7 +229,11 @@ class Driver:
 
     def _look(self) -> Any:
         """The row that is next, and what was logged meanwhile."""
-        parameters = {"without": list(self.without), "id": self.id, "seq": len(self.entries), "now": clock.now()}
+        parameters = {
+            "without": list(self.without), "id": self.id, "seq": len(self.entries), "now": clock.now(),
+            "first": self.script.first(),
+            "held": [each.delivery.id for each in self.frozen if each.kind is FaultKind.MEANWHILE],
+        }  # fmt: skip
         with psycopg.Cursor(self.connection, row_factory=namedtuple_row) as cursor:
             return cursor.execute(query(PACKAGE, "look"), parameters).fetchone()
 

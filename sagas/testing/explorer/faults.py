@@ -38,6 +38,8 @@ class Kind(StrEnum):
     CANNOT_SAY = "cannot say, every time"
     NEVER = "never comes"  # the signal that a saga waits for
     OTHER_PROCESS = "in another process"
+    FIRST = "before what runs beside it"
+    MEANWHILE = "under way while the others run"
 
 
 K = Kind
@@ -57,6 +59,7 @@ ONCE = (*LOCAL, K.TWICE)
 DO = (K.REFUSED, K.CANCEL_BEFORE, K.CANCEL_DURING)
 LATER = (K.LATE_AGAIN, K.LATE_END)
 UNDONE_LATER = (K.LATE_UNDO, K.LATE_LOST)
+AT_ONCE = (K.REFUSED, K.ERROR_AFTER, K.CRASH_AFTER, K.FAILS_AFTER, K.UNKNOWN, K.CANCEL_DURING)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,11 +101,26 @@ def faults_at(place: Place, calls: tuple[str, ...], *, has_memory: bool) -> Iter
     """
     for kind in _kinds(place):
         yield Fault(kind=kind, place=place)
+    if place.beside:
+        yield Fault(kind=K.MEANWHILE, place=place)
+    if place.beside and not place.comes_first:
+        yield Fault(kind=K.FIRST, place=place)
     if has_memory and not place.is_question and not place.waits:
         yield Fault(kind=K.OTHER_PROCESS, place=place)
     for number, called in enumerate(calls, 1):
         for kind in (K.NO_ANSWER, K.CRASH_INSIDE):
             yield Fault(kind=kind, place=place, call=number, called=called)
+
+
+def together(one: Place, other: Place) -> Iterator[tuple[Fault, Fault]]:
+    """Faults of two steps that run side by side, one of each: the second strikes while the first is under way, or is
+    not over yet."""
+    here, there = ([kind for kind in AT_ONCE if kind in _kinds(place)] for place in (one, other))
+    pairs = [(K.MEANWHILE, kind) for kind in there]
+    pairs += [(kind, K.MEANWHILE) for kind in here]
+    pairs += [(a, b) for a in here for b in there if not (a in CANCELS and b in CANCELS)]
+    for first, second in pairs:
+        yield Fault(kind=first, place=one), Fault(kind=second, place=other)
 
 
 def _kinds(place: Place) -> tuple[Kind, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sagas.definition import Saga
 from sagas.events import Direction
-from sagas.plan import StepPlan
+from sagas.plan import Plan
 from sagas.step import Step
 from sagas.waits import Wait
 
@@ -46,6 +46,8 @@ class Place:
     is_undone: bool = False  # a step that has a compensation, which may be called
     attempts: int = 1  # as declared: how often its body may begin
     waits: bool = False  # for a signal or a time; it has no body
+    beside: tuple[str, ...] = ()  # steps with a body that may run at the same time, in declared order
+    comes_first: bool = True  # of these, and itself, where nothing is wrong
 
     @property
     def is_question(self) -> bool:
@@ -55,18 +57,28 @@ class Place:
 
 def places_of(saga: SagaClass) -> dict[tuple[str, Part], Place]:
     """Every place of a saga, by step and part."""
-    found = [place for step in saga.steps for place in _of_step(step, saga.plan.by_name[step.name])]
+    found = [place for step in saga.steps for place in _of_step(step, saga.plan)]
     return {(place.step, place.part): place for place in found}
 
 
-def _of_step(step: Step[Any, Any], plan: StepPlan) -> Iterator[Place]:
-    name = step.name
-    if isinstance(step, Wait):
+def _beside(whole: Plan, name: str) -> dict[str, Any]:
+    """What is said of a place whose step does not need some others, nor they it."""
+    mine, names = whole.following(name), [step.name for step in whole.steps]
+    others = tuple(
+        each.name for each in whole.steps
+        if each.name != name and each.has_body and each.name not in mine and name not in whole.following(each.name)
+    )  # fmt: skip
+    return {"beside": others, "comes_first": all(names.index(name) < names.index(other) for other in others)}
+
+
+def _of_step(step: Step[Any, Any], whole: Plan) -> Iterator[Place]:
+    name, plan = step.name, whole.by_name[step.name]
+    if isinstance(step, Wait) or plan.children is not None:  # what children do is looked at where they are explored
         yield Place(step=name, part=Part.DO, label=name, external=False, waits=True)
         return
     yield Place(
         step=name, part=Part.DO, label=name, external=step.external, asks=step.resolver is not None,
-        attempts=plan.retry.max_attempts, is_undone=plan.undo is not None,
+        attempts=plan.retry.max_attempts, is_undone=plan.undo is not None, **_beside(whole, name),
     )  # fmt: skip
     if step.resolver is not None:
         question = _label(step.resolver, f"resolve of {name}")

@@ -13,6 +13,7 @@ from sagas.testing.explorer.places import Part, Place
 
 MOST_ATTEMPTS = 40  # of a step that is given up one day; one that never is has trouble for a while only
 A_WHILE = 5  # attempts
+AROUND = (Kind.CANCEL_BEFORE, Kind.OTHER_PROCESS, Kind.NEVER, Kind.FIRST, Kind.MEANWHILE)  # a body, not in it
 SHORT = 80  # characters of a value in a line
 
 
@@ -93,7 +94,7 @@ class Script:
             return not self.lifted and not self._is_enough(place)
         if fault.kind in GIVEN_UP:
             return fault in self.struck and not self.lifted and not self._is_enough(place)
-        if fault.kind in LATE or fault.kind in (Kind.CANCEL_BEFORE, Kind.OTHER_PROCESS, Kind.NEVER):
+        if fault.kind in LATE or fault.kind in AROUND:
             return False
         return fault not in self.struck
 
@@ -110,6 +111,11 @@ class Script:
             if fault.place == place and fault.kind in kinds and fault not in self.struck:
                 return fault
         return None
+
+    def first(self) -> str | None:
+        """The step that is to come before those beside it, until it has come."""
+        waiting = (each for each in self.faults if each.kind is Kind.FIRST and each not in self.struck)
+        return next((each.place.step for each in waiting), None)
 
     def blamed(self, step: str, parts: tuple[Part, ...]) -> bool:
         """Whether it is the explorer's doing that work on a step went no further."""

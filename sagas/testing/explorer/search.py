@@ -10,7 +10,7 @@ from typing import Any
 
 from sagas.errors import ConfigurationError
 from sagas.testing.borrowed import borrow
-from sagas.testing.explorer.faults import CANCELS, HAPPENED, Fault, faults_at, title
+from sagas.testing.explorer.faults import CANCELS, HAPPENED, Fault, faults_at, title, together
 from sagas.testing.explorer.places import Part, Place, SagaClass
 from sagas.testing.explorer.script import Script
 from sagas.testing.explorer.stage import Stage
@@ -112,12 +112,23 @@ class _Search:
             self._look_again()
             self._note(script, ())
             first: list[Faults] = [(fault,) for place in script.reached for fault in self._faults(place)]
-            later: list[Faults] = []
+            later: list[Faults] = self._together(script)
             for faults in first:
                 if (script := self._tell(faults)) is not None:
                     later += self._children(script, faults)
             for faults in later:
                 self._tell(faults)
+
+    def _together(self, script: Script) -> list[Faults]:
+        """Stories with a fault in each of two steps that run side by side."""
+        places = [place for place in script.reached if place.part is Part.DO]
+        return [
+            pair
+            for number, one in enumerate(places)
+            for other in places[number + 1 :]
+            if other.step in one.beside
+            for pair in together(one, other)
+        ]
 
     def _tell(self, faults: Faults) -> Script | None:
         name = title(faults)

@@ -4,7 +4,11 @@ select o.id, o.token, o.saga_id, s.name, s.version, o.step, o.direction,
     extract(epoch from o.due_at)::float8 as due_at,
     extract(epoch from o.due_at - coalesce(%(now)s::timestamptz, clock_timestamp()))::float8 as due_in
 from sagas_outbox o left join sagas_saga s on s.id = o.saga_id
-where (%(only)s::uuid[] is null or o.saga_id = any(%(only)s::uuid[]) or o.saga_id is null)
+where (%(only)s::uuid[] is null or o.saga_id in ( -- with those that they started
+        with recursive kin as (
+            select unnest(%(only)s::uuid[]) as id
+            union select s.id from sagas_saga s join kin on s.parent = kin.id)
+        select id from kin) or o.saga_id is null)
     and (o.saga_id is not null or o.kind = 'signal')
     and o.id <> all(%(without)s::bigint[])
     and (o.id <> all(%(aside)s::bigint[]) or o.due_at <= coalesce(%(now)s::timestamptz, clock_timestamp()))

@@ -13,7 +13,20 @@ from decimal import Decimal
 from typing import Any
 
 from example_project.bank_client import BankClient
-from sagas import UNKNOWN, ContinueAs, NotDone, Retry, Saga, Skip, Unknown, external_step, sleep, step, wait_for
+from sagas import (
+    UNKNOWN,
+    ContinueAs,
+    NotDone,
+    Retry,
+    Saga,
+    Skip,
+    Unknown,
+    external_step,
+    semantic_lock,
+    sleep,
+    step,
+    wait_for,
+)
 from tests.faults.app.models import Movement, Reservation
 
 PRICE = Decimal("10.00")
@@ -33,6 +46,11 @@ def queue(name: str) -> str:
 def parcel(order: str) -> str:
     """The order at the bank under which the postage of an order is paid."""
     return f"{order}/parcel"
+
+
+def insurance(order: str) -> str:
+    """The order at the bank under which the insurance of an order is paid."""
+    return f"{order}/insurance"
 
 
 @dataclass(frozen=True)
@@ -157,3 +175,67 @@ class LongOrder(Saga[Leg], name="faults.long_order", version=1):
     def again(self) -> str | ContinueAs:
         Movement.objects.create(order=self.input.order, what=f"again {self.approval.result.note}")
         return ContinueAs(Leg(self.input.order, 1)) if self.input.number == 0 else "enough"
+
+
+class LockedOrder(Saga[Ordered], name="faults.locked_order", version=1):
+    """Holds the shelf from its first step, the till from its second, to its end. Others wait meanwhile."""
+
+    @step(queue=queue("stock"), retry=OFTEN, lock=semantic_lock("shelf", wait=3600))
+    def reserve(self) -> int:
+        return put_aside(self.input.order)
+
+    @reserve.compensate(queue=queue("stock-back"))
+    def release(self, reservation: int) -> None:
+        put_back(self.input.order, reservation)
+
+    @external_step(queue=queue("payments"), retry=OFTEN, lock=semantic_lock("till", wait=3600))
+    def charge(self) -> str:
+        return bank.charge(PRICE, order=self.input.order, idempotency_key=self.idempotency_key)
+
+    @charge.compensate(queue=queue("payments-back"), retry=OFTEN)
+    def refund(self, charge_id: str) -> None:
+        give_back(self, charge_id)
+
+    @external_step(queue=queue("shipping"), retry=OFTEN)
+    def ship(self) -> str:
+        return bank.charge(POSTAGE, order=parcel(self.input.order), idempotency_key=self.idempotency_key)
+
+    @ship.compensate(queue=queue("payments-back"), retry=OFTEN)
+    def unship(self, charge_id: str | Unknown) -> None:
+        give_back(self, charge_id)
+
+
+class BesideOrder(Saga[Ordered], name="faults.beside_order", version=1):
+    """Goods, money and insurance side by side; shipping when all three have come to their end."""
+
+    @step(queue=queue("stock"), after=[])
+    def reserve(self) -> int:
+        return put_aside(self.input.order)
+
+    @reserve.compensate(queue=queue("stock-back"))
+    def release(self, reservation: int) -> None:
+        put_back(self.input.order, reservation)
+
+    @external_step(queue=queue("payments"), retry=OFTEN, after=[])
+    def charge(self) -> str:
+        return bank.charge(PRICE, order=self.input.order, idempotency_key=self.idempotency_key)
+
+    @charge.compensate(queue=queue("payments-back"), retry=OFTEN)
+    def refund(self, charge_id: str) -> None:
+        give_back(self, charge_id)
+
+    @external_step(queue=queue("payments"), retry=OFTEN, after=[])
+    def insure(self) -> str:
+        return bank.charge(PRICE, order=insurance(self.input.order), idempotency_key=self.idempotency_key)
+
+    @insure.compensate(queue=queue("payments-back"), retry=OFTEN)
+    def uninsure(self, charge_id: str | Unknown) -> None:
+        give_back(self, charge_id)
+
+    @external_step(queue=queue("shipping"), retry=OFTEN, after=[reserve, charge, insure])
+    def ship(self) -> str:
+        return bank.charge(POSTAGE, order=parcel(self.input.order), idempotency_key=self.idempotency_key)
+
+    @ship.compensate(queue=queue("payments-back"), retry=OFTEN)
+    def unship(self, charge_id: str | Unknown) -> None:
+        give_back(self, charge_id)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentParser
+from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DEFAULT_DB_ALIAS
 
-from sagas import serving
+from sagas import plugging, serving
+from sagas.cli.bars import bar
+from sagas.commanding import JSON, Argument, carry_out
 from sagas.errors import SagaError
-from sagas.operate_commands import COMMANDS, Argument, Talk
+from sagas.operate_commands import COMMANDS
+from sagas_django.conf import publishers
 from sagas_django.operate import DjangoDesk
+from sagas_django.plugging import look
 from sagas_django.store import DjangoStore
 
-SERVING = ("worker", "relay")  # what runs; everything else only looks, or asks
+SERVING = ("worker", "relay", "metrics")  # what runs; everything else only looks, or asks
 
 
 class Command(BaseCommand):
@@ -24,8 +30,8 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         commands = parser.add_subparsers(dest="command", required=True, metavar="command")
 
-        def command(name: str, help: str) -> ArgumentParser:
-            added: ArgumentParser = commands.add_parser(name, help=help)
+        def command(name: str, help: str, also: tuple[str, ...] = ()) -> ArgumentParser:
+            added: ArgumentParser = commands.add_parser(name, help=help, aliases=also)
             added.add_argument("--database", default=DEFAULT_DB_ALIAS, help="alias of the database (default: default)")
             return added
 
@@ -36,9 +42,15 @@ class Command(BaseCommand):
         relay = command("relay", "publish due rows to Celery workers")
         relay.add_argument("--queue", action="append", default=[], help="serve only this queue; may be repeated")
         relay.add_argument("--app", help="the Celery app, as for celery -A; default: the one the project has set")
+        init = command("init", "look over this project: what is set up, and the lines that are missing")
+        init.add_argument("--write", action="store_true", help="add what is missing to the files")
+        init.add_argument("--celery", action="store_true", help="sagas are to run on Celery")
+        metrics = command("metrics", "answer Prometheus, with metrics read from the database")
+        metrics.add_argument("--port", type=int, default=9108, help="where to listen (default: 9108)")
+        metrics.add_argument("--address", default="0.0.0.0", help="on which address (default: 0.0.0.0)")
         for each in COMMANDS:
-            parser_of = command(each.name, each.help)
-            for argument in each.arguments:
+            parser_of = command(each.name, each.help, each.also)
+            for argument in (*each.arguments, JSON):
                 _add(parser_of, argument)
 
     def execute(self, *args: Any, **options: Any) -> Any:
@@ -48,7 +60,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, command: str, **options: Any) -> None:
         try:
-            if command in SERVING:
+            if command in (*SERVING, "init"):
                 getattr(self, f"_{command}")(**options)
             else:
                 self._operate(command, options)
@@ -57,12 +69,15 @@ class Command(BaseCommand):
 
     def _operate(self, name: str, options: dict[str, Any]) -> None:
         """One command of the table that all command lines share."""
-        (command,) = [each for each in COMMANDS if each.name == name]
-        complaint = command.run(
-            DjangoDesk(options["database"]), options, Talk(say=self._say, complain=self.stderr.write)
+        (command,) = [each for each in COMMANDS if name in (each.name, *each.also)]
+        ending = carry_out(
+            command, lambda: DjangoDesk(options["database"]), options, say=self._say, complain=self.stderr.write,
+            bar=bar,
         )  # fmt: skip
-        if complaint:
-            raise CommandError(complaint)
+        if ending is not None and ending.written:
+            sys.exit(1)
+        if ending is not None:
+            raise CommandError(ending.message)
 
     def _worker(self, *, database: str, queue: list[str], concurrency: int, until_idle: bool, **_: Any) -> None:
         DjangoDesk(database).check_ready()
@@ -76,8 +91,21 @@ class Command(BaseCommand):
 
         DjangoDesk(database).check_ready()
         store = DjangoStore(database)
-        publisher = CeleryPublisher(celery_app(app), database, timeout=store.settings.publish_timeout)
+        publisher = CeleryPublisher(
+            celery_app(app), database, timeout=store.settings.publish_timeout, publishers=publishers()
+        )  # fmt: skip
         serving.relay(store, publisher, queues=queue, say=self._say)
+
+    def _metrics(self, *, database: str, port: int, address: str, **_: Any) -> None:
+        DjangoDesk(database).check_ready()
+        serving.metrics(DjangoStore(database), port=port, address=address, say=self._say)
+
+    def _init(self, *, write: bool, celery: bool, **_: Any) -> None:
+        complaint = plugging.last_word(
+            plugging.tell(look(Path.cwd(), celery=celery), write=write, say=self._say)
+        )  # fmt: skip
+        if complaint:
+            raise CommandError(complaint)
 
     def _say(self, line: str) -> None:
         self.stdout.write(line)

@@ -3,7 +3,8 @@
 with first as (
     select o.id, extract(epoch from o.due_at)::float8 as due from sagas_outbox o
     where o.saga_id is not null and o.saga_id <> all(%(without)s::uuid[])
-    order by o.due_at, o.id
+      and o.id <> all(%(held)s::bigint[])
+    order by o.step is not distinct from %(first)s::text and o.direction = 'do' desc, o.due_at, o.id
     limit 1
 ), due as (
     update sagas_outbox o set due_at = coalesce(%(now)s::timestamptz, clock_timestamp())

@@ -1,0 +1,87 @@
+"""A thread with a connection to the broker, which nobody has to wait for longer than a bound."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from amqp.exceptions import MessageNacked  # type: ignore[import-untyped]
+from celery import Celery
+from kombu.exceptions import OperationalError
+
+T = TypeVar("T")
+
+AT_ONCE = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}  # the relay tries again
+
+
+class Sender:
+    """A thread with a connection to the broker, for one piece of work at a time.
+
+    Args:
+        app: the user's Celery app.
+        timeout: seconds to connect.
+        options: of the transport, beside the app's own and time limits.
+    """
+
+    def __init__(self, app: Celery, timeout: float, options: Mapping[str, Any] | None = None) -> None:
+        self._app, self._timeout, self._options = app, timeout, dict(options or {})
+        self._asked, self._answered = threading.Event(), threading.Event()
+        self._work: Callable[[Any], Any] | None = None
+        self._answer: Any = None
+        self._error: BaseException | None = None
+        self._closed = False
+        threading.Thread(target=self._run, name="sagas-publish", daemon=True).start()
+
+    def do(self, work: Callable[[Any], T], timeout: float) -> T:
+        """Give the thread's producer to a function, and return what that returns.
+
+        Raises:
+            TimeoutError: it did not come back within `timeout` seconds.
+            Exception: whatever it raised.
+        """
+        self._work, self._error = work, None
+        self._answered.clear()
+        self._asked.set()
+        if not self._answered.wait(timeout):
+            broker = self._app.connection_for_write().as_uri()  # without its password
+            raise TimeoutError(f"the broker at {broker} did not take a message within {timeout} s")
+        if self._error is not None:
+            raise self._error
+        answer: T = self._answer
+        return answer
+
+    def close(self) -> None:
+        """Let the thread end."""
+        self._closed = True
+        self._asked.set()
+
+    def _run(self) -> None:
+        connection = self._app.connection_for_write(connect_timeout=self._timeout)
+        connection.transport_options = {
+            "socket_timeout": self._timeout, "socket_connect_timeout": self._timeout, **self._options,
+            **connection.transport_options, **AT_ONCE,
+        }  # fmt: skip
+        try:
+            with connection, self._app.amqp.Producer(connection, auto_declare=False) as producer:
+                while self._asked.wait() and not self._closed:
+                    self._asked.clear()
+                    assert self._work is not None
+                    self._try(producer, self._work)
+        except BaseException as problem:  # a thread has nobody else to tell
+            self._error = problem
+            self._answered.set()
+
+    def _try(self, producer: Any, work: Callable[[Any], Any]) -> None:
+        try:
+            self._answer = work(producer)
+        except OperationalError as problem:
+            if isinstance(problem.__cause__, MessageNacked):
+                self._error = ConnectionRefusedError("the broker refused a message: is the queue full?")
+                self._answered.set()
+                return
+            broker = self._app.connection_for_write().as_uri()
+            self._error = ConnectionError(f"the broker at {broker} cannot be reached, is it running? {problem}")
+        except Exception as problem:
+            self._error = problem
+        self._answered.set()

@@ -1,0 +1,150 @@
+"""What `sagas init` looks for in a SQLAlchemy application."""
+
+from __future__ import annotations
+
+import configparser
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sagas.plugging import SAGA, Finding
+
+BASE = re.compile(r"^class (\w+)\([^)]*\bDeclarativeBase\b|^(\w+)\s*=\s*declarative_base\(", re.MULTILINE)
+ENGINE = re.compile(r"^(\w+)\s*=\s*(?:create_engine|create_async_engine)\(", re.MULTILINE)
+TABLES = re.compile(r"^\s*sagas_tables\(", re.MULTILINE)
+RUNTIME = re.compile(r"^(\w+)\s*=\s*Sagas\(", re.MULTILINE)
+REVISION = re.compile(r"^revision\b.*?=\s*[\"']([^\"']+)[\"']", re.MULTILINE)
+DOWN = re.compile(r"^down_revision\b.*?=\s*(.+)$", re.MULTILINE)
+LEFT_OUT = {"tests", "test", "venv", "env", "node_modules", "build", "dist"}
+MOST_FILES = 2000
+
+RUNTIME_LINES = """from sagas_sqlalchemy import Sagas
+from {base_module} import {base}
+
+sagas = Sagas({engine}, metadata={base}.metadata, modules=["{package}.sagas"])
+"""
+RUNTIME_FILE = """from {engine_module} import {engine}
+"""
+MIGRATION = '''"""The tables of sagas."""
+
+from alembic import op
+
+from sagas_sqlalchemy.alembic import downgrade as sagas_downgrade
+from sagas_sqlalchemy.alembic import upgrade as sagas_upgrade
+
+revision = "sagas_1"
+down_revision = {down}
+
+
+def upgrade() -> None:
+    sagas_upgrade(op, to=1)
+
+
+def downgrade() -> None:
+    sagas_downgrade(op, to=0)
+'''
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where something was found."""
+
+    name: str
+    file: Path
+    module: str
+
+
+def look(folder: Path) -> Iterator[Finding]:
+    """Everything that an application has to have but the tables in its database, in the order in which to add it.
+
+    Args:
+        folder: where the application's packages are.
+    """
+    base, engine = _find(folder, BASE), _find(folder, ENGINE)
+    yield Finding(
+        what="a declarative base", there=base is not None,
+        remedy="Nothing here subclasses DeclarativeBase: run this where your packages are, or see docs/sqlalchemy.md.",
+    )  # fmt: skip
+    yield Finding(
+        what="an engine", there=engine is not None,
+        remedy="No module here says `engine = create_engine(...)`, or create_async_engine: make one.",
+    )  # fmt: skip
+    if base is None or engine is None:
+        return
+    yield Finding(
+        what="sagas_tables(...) on its metadata", there=_find(folder, TABLES) is not None, file=base.file,
+        lines=f"from sagas_sqlalchemy import sagas_tables\n\nsagas_tables({base.name}.metadata)",
+    )  # fmt: skip
+    package = engine.module.rpartition(".")[0] or engine.module
+    yield _runtime(folder, base, engine, package)
+    there = any(path.name == "sagas.py" for path in _sources(folder))
+    file = engine.file.parent / "sagas.py"
+    yield Finding(what="a module sagas.py", there=there, file=file, lines=SAGA.format(package=package))
+    yield from _alembic(folder)
+
+
+def runtime_of(folder: Path) -> str | None:
+    """What `--app` would be, found in the sources; None: there is none."""
+    found = _find(folder, RUNTIME)
+    return f"{found.module}:{found.name}" if found else None
+
+
+def _runtime(folder: Path, base: Place, engine: Place, package: str) -> Finding:
+    """The runtime is made where the engine is, unless that would import in a circle."""
+    lines = RUNTIME_LINES.format(base_module=base.module, base=base.name, engine=engine.name, package=package)
+    file = engine.file
+    if base.file == engine.file:
+        lines = lines.replace(f"from {base.module} import {base.name}\n", "")
+    elif re.search(rf"^(from|import) {re.escape(engine.module)}\b", base.file.read_text(), re.MULTILINE):
+        file = engine.file.parent / "saga_runtime.py"
+        lines = RUNTIME_FILE.format(engine_module=engine.module, engine=engine.name) + lines
+    return Finding(what="a runtime, Sagas(engine)", there=runtime_of(folder) is not None, file=file, lines=lines)
+
+
+def _alembic(folder: Path) -> Iterator[Finding]:
+    """A revision that makes the tables, and an env.py that leaves them alone."""
+    ini = folder / "alembic.ini"
+    if not ini.exists():
+        return
+    parser = configparser.RawConfigParser()
+    parser.read(ini)
+    place = parser.get("alembic", "script_location", fallback="alembic").replace("%(here)s", str(folder))
+    scripts = folder / place
+    versions = [path.read_text() for path in sorted((scripts / "versions").glob("*.py"))]
+    yield Finding(
+        what="a revision that makes the tables", there=any("sagas_upgrade" in text or "sagas_sqlalchemy" in text
+                                                           for text in versions),
+        file=scripts / "versions" / "sagas_1.py", lines=MIGRATION.format(down=_head(versions)),
+    )  # fmt: skip
+    env = scripts / "env.py"
+    yield Finding(
+        what="include_object in env.py", there=env.exists() and "sagas_sqlalchemy" in env.read_text(),
+        remedy=f"In {env}: `from sagas_sqlalchemy.alembic import include_object`, and pass\n"
+        "`include_object=include_object` to each context.configure(...); else autogenerate makes our tables again.",
+    )  # fmt: skip
+
+
+def _head(versions: list[str]) -> str:
+    """The revision that nobody comes after, as Python."""
+    down = " ".join(found[1] for text in versions if (found := DOWN.search(text)))
+    heads = [found[1] for text in versions if (found := REVISION.search(text)) and f"{found[1]}" not in down]
+    return repr(heads[0]) if len(heads) == 1 else "None  # your latest revision"
+
+
+def _find(folder: Path, pattern: re.Pattern[str]) -> Place | None:
+    for path in _sources(folder):
+        found = pattern.search(path.read_text(errors="replace"))
+        if found:
+            name = next((group for group in found.groups() if group), "")
+            parts = path.relative_to(folder).with_suffix("").parts
+            module = ".".join(parts[1:] if parts[0] == "src" else parts).removesuffix(".__init__")
+            return Place(name=name, file=path, module=module)
+    return None
+
+
+def _sources(folder: Path) -> Iterator[Path]:
+    for count, path in enumerate(sorted(folder.rglob("*.py"))):
+        parts = path.relative_to(folder).parts
+        if count < MOST_FILES and not any(part.startswith(".") or part in LEFT_OUT for part in parts):
+            yield path

@@ -1,0 +1,35 @@
+"""What can go wrong with plain messages.
+
+OutboxError
+├── InvalidMessage      publish() was given something that cannot be stored or sent
+├── NotPublished        publish() where nothing would make it durable together with the caller's work
+├── UnknownConnection   `using=` is nothing that messages can be published on
+├── Unreachable         raised by publishers: the destination cannot be reached, whatever the message
+└── Unsendable          raised by publishers: this message can never be sent
+"""
+
+from __future__ import annotations
+
+
+class OutboxError(Exception):
+    """Something about a plain message went wrong."""
+
+
+class InvalidMessage(OutboxError, ValueError):
+    """What was given cannot be stored or sent; the message of the error names the field."""
+
+
+class NotPublished(OutboxError):
+    """No transaction is open: the message and the business change could part."""
+
+
+class UnknownConnection(OutboxError):
+    """`using=` is nothing that messages can be published on."""
+
+
+class Unreachable(OutboxError):
+    """A destination cannot be reached. It is the fault of no message, so it counts for none."""
+
+
+class Unsendable(OutboxError):
+    """This message can never be sent, however often it is tried."""

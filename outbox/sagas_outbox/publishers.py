@@ -1,0 +1,116 @@
+"""Who sends plain messages: the protocol that publishers keep, and which of them serves a destination."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+from uuid import UUID
+
+from sagas_outbox.errors import Unreachable, Unsendable
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Message:
+    """A message that is to be sent now."""
+
+    id: UUID  # the same in every try
+    destination: str
+    body: str  # the payload as JSON text
+    key: str | None  # messages of one key are sent in order
+    options: Mapping[str, Any]
+    headers: Mapping[str, str]
+    published_at: datetime
+
+    @property
+    def payload(self) -> Any:
+        """The payload, decoded."""
+        return json.loads(self.body)
+
+
+Outcome = BaseException | None  # why a message was not sent; None: it was
+
+
+class MessagePublisher(Protocol):
+    """Sends messages somewhere. It is called in a thread of a relay, for one destination at a time.
+
+    What is sent may be sent again: a relay that dies before it noted down that it sent something does not know.
+    """
+
+    def send(self, messages: Sequence[Message]) -> Sequence[Outcome]:
+        """Send messages, bounded in time: first come first, and of a key none after one that was not sent.
+
+        Returns:
+            For each message None, or why it was not sent; `Unsendable` if there is no use in trying again.
+
+        Raises:
+            Unreachable: nothing can be sent there now; no message is at fault.
+            Exception: any; what was sent and what was not is not known.
+        """
+
+    def reset(self) -> None:
+        """Drop connections after a failure."""
+
+
+def one_by_one(messages: Sequence[Message], send: Callable[[Message], object]) -> list[Outcome]:
+    """Send messages with a function that sends one of them; an error of it is that message's, and holds up its key.
+
+    Raises:
+        Unreachable: the function said so.
+    """
+    outcomes: list[Outcome] = []
+    failed: set[str] = set()
+    for message in messages:
+        if message.key is not None and message.key in failed:
+            outcomes.append(Behind())
+            continue
+        try:
+            send(message)
+        except Unreachable:
+            raise
+        except Exception as problem:
+            outcomes.append(problem)
+            if message.key is not None:
+                failed.add(message.key)
+        else:
+            outcomes.append(None)
+    return outcomes
+
+
+class Behind(Exception):
+    """Not tried: an earlier message of its key was not sent."""
+
+
+class Routes:
+    """Which publisher serves a destination: `scheme:address` goes to the one of its scheme, all else to the default.
+
+    Args:
+        default: for what names no scheme, such as Celery's tasks; None: nobody sends those.
+        by_scheme: for the others.
+    """
+
+    def __init__(
+        self, default: MessagePublisher | None = None, by_scheme: Mapping[str, MessagePublisher] | None = None
+    ) -> None:
+        self._default, self._by_scheme = default, dict(by_scheme or {})
+
+    def publisher(self, destination: str) -> MessagePublisher:
+        """Who serves it.
+
+        Raises:
+            Unsendable: nobody does.
+        """
+        scheme, colon, _ = destination.partition(":")
+        found = self._by_scheme.get(scheme) if colon else self._default
+        if found is None:
+            known = ", ".join(sorted(self._by_scheme)) or "none"
+            wanted = f"scheme {scheme!r}" if colon else "Celery tasks"
+            raise Unsendable(f"this relay has no publisher for {wanted}; known schemes: {known}")
+        return found
+
+    def lane(self, destination: str) -> object:
+        """What is sent one after the other: a publisher that says `shared = True`, else each destination by itself."""
+        publisher = self.publisher(destination)
+        return publisher if getattr(publisher, "shared", False) else destination

@@ -1,0 +1,1 @@
+delete from sagas_process where holder = %(holder)s

@@ -1,0 +1,11 @@
+-- A relay or worker is there; those that have not said so for a day are forgotten.
+with clock as materialized (
+    select coalesce(%(now)s::timestamptz, clock_timestamp()) as now
+), gone as (
+    delete from sagas_process where holder in (
+        select p.holder from sagas_process p cross join clock where p.seen_at < clock.now - interval '1 day'
+        for update of p skip locked)
+)
+insert into sagas_process (holder, host, pid, queues, version, started_at, seen_at)
+select %(holder)s::text, %(host)s::text, %(pid)s::integer, %(queues)s::text, %(version)s::text, clock.now, clock.now from clock
+on conflict (holder) do update set seen_at = excluded.seen_at

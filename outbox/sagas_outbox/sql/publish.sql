@@ -1,0 +1,1 @@
+select sagas_publish_v1((%s)::json)::text

@@ -1,0 +1,1 @@
+select sagas_take_v1((%s)::json)::text

@@ -1,0 +1,86 @@
+"""`sagas init`: works before anything is set up, so it looks for itself which framework it is in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from sagas.cli.runtime import Runtime, find_runtime
+from sagas.desk import StoreDesk
+from sagas.errors import ConfigurationError, SagaError
+from sagas.plugging import Finding, last_word, tell
+from sagas.ports import Store
+
+
+def init(app: str | None, *, write: bool, celery: bool, say: Callable[[str], Any]) -> str | None:
+    """Say what the project in this folder lacks, and write it if that was asked for.
+
+    Args:
+        app: as `--app`; None: looked for.
+        write: add missing lines to their files.
+        celery: the project runs sagas on Celery.
+        say: writes a line for people.
+
+    Returns:
+        What is still missing, in a sentence; None: nothing.
+
+    Raises:
+        ConfigurationError: no project that can be read is here.
+    """
+    folder = Path.cwd()
+    if app is None and (folder / "manage.py").exists():
+        return last_word(tell(_integration("django").look(folder, celery=celery), write=write, say=say))
+    return last_word(tell(_sqlalchemy(folder, app), write=write, say=say))
+
+
+def _integration(name: str) -> Any:
+    """The part that knows the framework, imported by name: the core imports none."""
+    try:
+        return import_module(f"sagas_{name}.plugging")
+    except ModuleNotFoundError as problem:
+        raise ConfigurationError(
+            f"this looks like a project with {name}, which is not installed here: pip install 'outbox-sagas[{name}]'"
+        ) from problem
+
+
+def _sqlalchemy(folder: Path, app: str | None) -> Iterator[Finding]:
+    plugging = _integration("sqlalchemy")
+    yield from plugging.look(folder)
+    address = app or plugging.runtime_of(folder)
+    if address is None:
+        yield Finding(what="the database", there=False, remedy="Run `sagas init` again when the above is there.")
+        return
+    yield from _checked(address)
+
+
+def _checked(address: str) -> Iterator[Finding]:
+    """The runtime can be imported, and its database has the tables."""
+    try:
+        runtime = find_runtime(address)
+        store = runtime.store
+    except SagaError as problem:
+        yield Finding(what=f"the runtime {address}", there=False, remedy=str(problem))
+        return
+    yield Finding(what=f"the runtime {address}", there=True)
+    lacking = _ready(runtime, store, address)
+    yield Finding(what="the tables in its database", there=not lacking, remedy=lacking)
+
+
+def _ready(runtime: Runtime, store: Store, address: str) -> str:
+    """Why its workers would not start; empty: they would."""
+    desk = None
+    try:
+        desk = StoreDesk(
+            store, command=f"sagas --app {address}", remedy=runtime.remedy, definitions_file=runtime.definitions_file
+        )
+        desk.check_ready()
+    except (SagaError, psycopg.Error) as problem:
+        return str(problem)
+    finally:
+        if desk is not None:
+            desk.close()
+    return ""

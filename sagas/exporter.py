@@ -1,0 +1,135 @@
+"""The metrics for Prometheus (extra `metrics`): a collector that asks Postgres when it is asked."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import psycopg
+
+from sagas.errors import ConfigurationError
+from sagas.measure import Sample, measure, rows_of
+from sagas.metric_list import METRICS, Metric
+from sagas.ports import Store
+from sagas.retention import NO_JIT
+from sagas_outbox.link import Link
+
+log = logging.getLogger("sagas.metrics")
+
+SHARE: Final = 20  # a measurement is used again for so many times as long as it took
+LONGEST: Final = 10.0  # seconds that one statement may take
+
+try:
+    from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+except ModuleNotFoundError as missing:
+    raise ConfigurationError("metrics need prometheus-client: pip install 'outbox-sagas[metrics]'") from missing
+
+FAMILIES: Final[dict[str, Any]] = {
+    "counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily,
+}  # fmt: skip
+
+
+class Collector:
+    """Measures one database whenever it is asked, though never for more than a small share of the time.
+
+    Args:
+        store: where.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._link = Link(store.connect)
+        self._lock = threading.Lock()
+        self._known: dict[tuple[str, tuple[str, ...]], float] = {}  # the highest that each counter was
+        self._samples: list[Sample] = []
+        self._fresh_until = 0.0
+
+    def describe(self) -> Iterable[Any]:
+        """Nothing is measured to be registered."""
+        return [_family(metric) for metric in METRICS]
+
+    def collect(self) -> Iterator[Any]:
+        """The metrics as they are.
+
+        Raises:
+            psycopg.Error: the database cannot be asked; the scrape fails, which is what Prometheus has `up` for.
+        """
+        with self._lock:
+            samples = self._measured()
+        families = {metric.name: _family(metric) for metric in METRICS}
+        for sample in samples:
+            family = families[sample.metric.name]
+            if sample.metric.kind == "histogram":
+                family.add_metric(sample.labels, sample.buckets, sample.value)
+            else:
+                family.add_metric(sample.labels, sample.value)
+        yield from families.values()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._link.close()
+
+    def _measured(self) -> list[Sample]:
+        if time.monotonic() < self._fresh_until:
+            return self._samples
+        began = time.monotonic()
+        with self._link.use() as connection, connection.transaction():
+            connection.execute("set transaction isolation level repeatable read, read only")  # one moment for all
+            connection.execute(NO_JIT)
+            connection.execute(f"set local statement_timeout = '{int(LONGEST * 1000)}ms'")
+            self._samples = [self._grown(each) for each in measure(rows_of(connection), self._store.settings)]
+        self._fresh_until = time.monotonic() + SHARE * (time.monotonic() - began)
+        return self._samples
+
+    def _grown(self, sample: Sample) -> Sample:
+        """A counter never goes down, though what a worker has counted is written a moment after it happened."""
+        if sample.metric.kind != "counter":
+            return sample
+        key = (sample.metric.name, sample.labels)
+        self._known[key] = max(sample.value, self._known.get(key, 0.0))
+        return sample._replace(value=self._known[key])
+
+
+def _family(metric: Metric) -> Any:
+    return FAMILIES[metric.kind](metric.name, f"{metric.help}.", labels=metric.labels)
+
+
+def text(collector: Collector) -> bytes:
+    """The metrics in Prometheus' text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(collector)
+    return generate_latest(registry)
+
+
+def serve(store: Store, *, port: int, address: str = "0.0.0.0") -> tuple[int, Any]:
+    """Answer scrapes in a thread of their own; returns the port, and what stops it when called.
+
+    Args:
+        store: what is measured.
+        port: 0: a free one.
+        address: where to listen.
+
+    Raises:
+        ConfigurationError: the port cannot be had.
+    """
+    registry, collector = CollectorRegistry(auto_describe=False), Collector(store)
+    registry.register(collector)
+    try:
+        server, thread = start_http_server(port, addr=address, registry=registry)
+    except OSError as problem:
+        raise ConfigurationError(f"metrics: port {port} of {address} cannot be had: {problem}") from problem
+
+    def stop() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join(timeout=5)
+        try:
+            collector.close()
+        except psycopg.Error:
+            log.info("the connection of the metrics was closed already")
+
+    return server.server_port, stop

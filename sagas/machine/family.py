@@ -1,0 +1,159 @@
+"""The rules: steps that start other sagas, and wait for their end.
+
+A child is a saga like any other. What its parent does about it - start it, ask it to turn back, undo what it has
+completed - happens in the commit that records why (`Decision.calls`). The other way round a child's end is a row for
+its parent, inserted by the commit that recorded the end; whoever begins that row looks how all children of the step
+stand. So nothing is ever told of one child only, and what is told late says the same again.
+"""
+
+from __future__ import annotations
+
+from sagas.events import (
+    Attempt,
+    Begot,
+    Call,
+    Children,
+    Direction,
+    ErrorText,
+    Kind,
+    Looks,
+    Recalled,
+    Source,
+    UndoCompleted,
+    Work,
+)
+from sagas.machine import look
+from sagas.machine.draft import Draft
+from sagas.plan import StepPlan
+from sagas.states import State, Status, StepState, StepStatus
+
+
+def do_begot(d: Draft, e: Begot) -> None:
+    """Start the first of them; if there are more, or if some may be there from an earlier round, look at once."""
+    a, step = e.attempt, look.step_of(d.state, e.attempt.step)
+    if not e.total:
+        d.answer(Kind.STEP_DONE, a, begun=0, source=Source.CHILDREN, result=e.items)
+        d.turn_back_if_asked(a)
+        return
+    again = step.do.attempts > 0
+    d.log(Kind.CHILDREN_STARTED, a.step, direction=Direction.DO, count=e.count, total=e.total, result=e.items)
+    d.calls.append(Call("start", a.step, step.generation, e.request))
+    if again or e.count < e.total:
+        d.calls.append(Call("look", a.step, step.generation))
+
+
+def recalled(d: Draft, e: Recalled) -> None:
+    """The saga turns back, and with it its children: those under way, or those that have completed."""
+    _recall(d, e.attempt.step, e.attempt.direction, d.state.error or look.why_stopping(d.state))
+
+
+def looks(d: Draft, e: Looks) -> None:
+    step = look.step_of(d.state, e.attempt.step)
+    d.calls.append(Call("look", e.attempt.step, step.generation))
+
+
+def seen(d: Draft, e: Children) -> None:
+    """Somebody has looked at the children of a step."""
+    planned, step = d.plan.by_name.get(e.step), look.step_of(d.state, e.step)
+    if planned is None or planned.children is None or e.generation != step.generation or step.parked:
+        return
+    if d.state.status is Status.COMPENSATING:
+        _seen_undoing(d, e, step)
+    elif (e.round, e.started) != (step.do.attempts, step.started):
+        d.calls.append(Call("look", e.step, step.generation))
+    elif step.status is StepStatus.WAITING and step.started and _forward(d.state):
+        _seen_waiting(d, e, planned, step)
+
+
+def undo_completed(d: Draft, e: UndoCompleted) -> None:
+    """A child that had completed is undone like one that is cancelled."""
+    d.log(Kind.CANCEL_REQUESTED, actor=e.actor, reason=e.reason)
+    d.log(Kind.COMPENSATING, reason=e.reason)
+
+
+def _forward(state: State) -> bool:
+    return Status.RUNNING in (state.status, state.parked_from)
+
+
+def _seen_waiting(d: Draft, e: Children, planned: StepPlan, step: StepState) -> None:
+    assert planned.children is not None
+    tolerated, stop = planned.children.tolerated, look.stopping(d.plan, d.state, e.step, e.now)
+    failed = tolerated is not None and e.undone + e.aborted > tolerated
+    more = step.started < step.total
+    if not e.open and (failed or stop or not more):
+        _ended(d, e, planned, stop=stop, complete=not failed and not more)
+    elif failed and not step.recalled and d.plan.may_turn_back(e.step):
+        _recall(d, e.step, Direction.DO, e.reason)
+    elif more and e.count and not failed and not stop and not d.state.paused and _goes_on(d.state):
+        d.log(Kind.CHILDREN_STARTED, e.step, direction=Direction.DO, count=e.count, total=step.total)
+        d.calls.append(Call("start", e.step, step.generation, e.request))
+        if step.do.attempts or e.count < step.total - step.started:
+            d.calls.append(Call("look", e.step, step.generation))
+
+
+def _goes_on(state: State) -> bool:
+    """Where another step has parked, this one begins no more of its children."""
+    return state.status is Status.RUNNING
+
+
+def _ended(d: Draft, e: Children, planned: StepPlan, *, stop: bool, complete: bool) -> None:
+    """None of them is open any more."""
+    a = Attempt(step=e.step, direction=Direction.DO, now=e.now, jitter=e.jitter)
+    if complete and e.problem:
+        d.park(a, e.problem)
+    elif complete:
+        d.log(Kind.STEP_DONE, e.step, direction=Direction.DO, source=Source.CHILDREN, result=e.result)
+        d.turn_back_if_asked(a)
+    elif e.completed and d.plan.may_turn_back(e.step) and planned.undo and planned.undo.children:
+        _undo_the_completed(d, e)  # first what came of the others; their end is told like any
+    elif e.aborted and not stop:
+        d.park(a, f"{e.reason}; cancel this saga, or retry it, which starts what did not complete anew", lost=1)
+    elif stop:
+        d.log(Kind.STEP_NOT_DONE, e.step, direction=Direction.DO, reason=e.reason)
+        d.turn_back(e.step, look.why_stopping(d.state), failed=False)
+    else:
+        _failed(d, a, planned, e.reason)
+
+
+def _undo_the_completed(d: Draft, e: Children) -> None:
+    step = look.step_of(d.state, e.step)
+    if not step.recalled:
+        d.log(Kind.CHILDREN_RECALLED, e.step, direction=Direction.DO, reason=e.reason)
+    d.calls.append(Call("undo", e.step, step.generation))
+
+
+def _failed(d: Draft, a: Attempt, planned: StepPlan, reason: str) -> None:
+    """Children have come to nothing: begin them anew, where that was asked for, or after the pivot; else turn back."""
+    track = look.step_of(d.state, a.step).do
+    if track.attempts + 1 - track.budget < planned.retry.max_attempts:
+        delay = planned.retry.delay(track.failures + 1, a.jitter)
+        d.answer(
+            Kind.STEP_FAILED, a, begun=1, error=ErrorText("ChildFailed", reason), retry_in=delay, until=a.now + delay
+        )  # fmt: skip
+        d.wake = True  # its row sleeps until the children end; now it is to sleep until then
+    elif d.plan.may_turn_back(a.step):
+        d.answer(Kind.STEP_NOT_DONE, a, begun=1, error=ErrorText("ChildFailed", reason))
+        d.turn_back(a.step, reason)
+    else:
+        d.park(a, f"after the pivot: {reason}", lost=1)
+
+
+def _seen_undoing(d: Draft, e: Children, step: StepState) -> None:
+    work = Work(e.step, Direction.UNDO)
+    if not step.recalled or work not in look.frontier(d.plan, d.state) or e.open or e.completed:
+        return
+    if e.aborted and not step.undo.budget:  # what is left of it nobody knows; who retries says that it is in order
+        a = Attempt(step=e.step, direction=Direction.UNDO, now=e.now)
+        d.park(a, f"{e.reason}; see to what it has done, then retry this saga, which takes it for undone", lost=1)
+    else:
+        d.log(Kind.UNDO_DONE, e.step, direction=Direction.UNDO, source=Source.CHILDREN)
+
+
+def _recall(d: Draft, name: str, direction: Direction, reason: str) -> None:
+    step = look.step_of(d.state, name)
+    d.log(Kind.CHILDREN_RECALLED, name, direction=direction, reason=reason)
+    if direction is Direction.DO:
+        d.calls.append(Call("cancel", name, step.generation))
+    else:
+        d.calls.append(Call("undo", name, step.generation))
+    d.calls.append(Call("look", name, step.generation))  # perhaps none of them is left to tell us

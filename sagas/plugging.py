@@ -1,0 +1,108 @@
+"""`sagas init`: what a project has to have, what of it is there, and the lines that are missing. Integrations look;
+here it is told, and written where that was asked for. Nothing that exists is ever overwritten: lines go to the end of
+a file, or into a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+Say = Callable[[str], object]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One thing that a project has to have."""
+
+    what: str  # in words, such as "'sagas_django' in INSTALLED_APPS"
+    there: bool
+    file: Path | None = None  # where `lines` belong
+    lines: str = ""  # what is missing, to be written at the end of `file`
+    remedy: str = ""  # what a person has to do, where no lines can help
+
+
+def tell(findings: Iterable[Finding], *, write: bool, say: Say) -> list[Finding]:
+    """Say what is there and what is not; write what is missing, if that was asked for.
+
+    Args:
+        findings: looked for one after the other, so that what is written is there for the next one.
+        write: add missing lines to their files.
+        say: writes a line for people.
+
+    Returns:
+        What is still missing.
+    """
+    missing: list[Finding] = []
+    for found in findings:
+        if found.there:
+            say(f"ok       {found.what}")
+        elif found.file is not None and found.lines and write:
+            append(found.file, found.lines)
+            say(f"written  {found.what}: {found.file}")
+        else:
+            missing.append(found)
+            say(f"missing  {found.what}")
+            for line in _advice(found):
+                say(f"         {line}")
+    return missing
+
+
+def _advice(found: Finding) -> Iterable[str]:
+    if found.remedy:
+        yield from found.remedy.splitlines()
+    if found.lines:
+        where = f"at the end of {found.file}" if found.file and found.file.exists() else f"as {found.file}"
+        yield f"{where}:" if found.file else "like this:"
+        yield ""
+        yield from (f"    {line}".rstrip() for line in found.lines.rstrip().splitlines())
+        yield ""
+
+
+def append(file: Path, lines: str) -> None:
+    """Write lines at the end of a file, which is made if it is not there."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    before = file.read_text() if file.exists() else ""
+    gap = "" if not before else "\n" if before.endswith("\n") else "\n\n"
+    file.write_text(f"{before}{gap}{lines.rstrip()}\n")
+
+
+def last_word(missing: Sequence[Finding]) -> str | None:
+    """What the command ends with, if it has failed."""
+    if not missing:
+        return None
+    said = f"{len(missing)} {'thing is' if len(missing) == 1 else 'things are'} missing, see above"
+    if not any(found.file and found.lines for found in missing):
+        return said
+    return f"{said}. `init --write` adds the lines that are shown; nothing that is there is changed"
+
+
+SAGA = '''"""Sagas, beside the models that they are about."""
+
+from dataclasses import dataclass
+
+from sagas import Saga, external_step, step
+
+
+@dataclass(frozen=True)
+class Placed:
+    order_id: int
+
+
+class PlaceOrder(Saga[Placed], name="{package}.place_order", version=1):
+    """Started where the order is made, in the same transaction: PlaceOrder.start(Placed(7), key="order-7")."""
+
+    @step(compensate=None)  # local: one transaction with its log entry
+    def accept(self) -> None: ...
+
+    @external_step  # somebody else's system: hand it self.idempotency_key
+    def charge(self) -> str:
+        return f"charge for {{self.idempotency_key}}"
+
+    @charge.compensate
+    def refund(self, charge: str) -> None: ...
+
+    @step(pivot=True)  # nothing is undone from here on
+    def confirm(self) -> None: ...
+'''

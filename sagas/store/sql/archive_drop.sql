@@ -1,0 +1,1 @@
+delete from sagas_archive where saga_id = any(%(ids)s::uuid[])

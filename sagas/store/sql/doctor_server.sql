@@ -1,0 +1,8 @@
+-- What `doctor` asks about the server and this connection.
+select extract(epoch from clock_timestamp())::float8 as now,
+    pg_is_in_recovery() as replica,
+    current_setting('synchronous_commit') as synchronous_commit,
+    current_setting('fsync') as fsync,
+    current_setting('autovacuum') as autovacuum,
+    pg_postmaster_start_time()::text || '/' || (select oid from pg_database where datname = current_database())::text
+        || '/' || 'sagas_saga'::regclass::oid::text as identity

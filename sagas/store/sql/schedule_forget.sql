@@ -1,0 +1,1 @@
+delete from sagas_schedule where name = %(name)s

@@ -1,0 +1,46 @@
+"""What `make bench` puts side by side, and the floor that each ratio has to hold."""
+
+from __future__ import annotations
+
+from tests.benchmarks.quick import CELERY, EMBEDDED, START
+from tests.benchmarks.report import Bound, Comparison
+
+THREADS = (1, 16, 64)  # that call a slow server at the same time
+PAYLOADS = {1_000: (200, 2000), 100_000: (100, 500), 5_000_000: (8, 15)}  # bytes -> how many for the peer, for us
+
+
+def _rates(key: str, what: str, ours: str, peer: str, floor: float) -> Comparison:
+    return Comparison(key=key, what=what, ours=ours, peer=peer, bound=Bound.AT_LEAST, floor=floor)
+
+
+def _times(key: str, what: str, ours: str, peer: str, floor: float) -> Comparison:
+    return Comparison(key=key, what=what, ours=ours, peer=peer, bound=Bound.AT_MOST, floor=floor)
+
+
+COMPARISONS = (
+    EMBEDDED,
+    _rates("absurd", "the same : absurd worker", "ours.embedded", "absurd.worker", 15),
+    _rates("limit", "the same : the same rows by bare SQL in batches", "ours.embedded", "limit.bare_sql", 0.5),
+    CELERY,
+    _rates("one-row", "the same, one row a message : the same chain", "ours.celery_one", "celery.chain", 2),
+    _rates("local", "3 local steps of one ORM insert, Django : dbos datasource", "ours.inserts", "dbos.datasource", 8),
+    _rates("alchemy", "the same, SQLAlchemy : dbos datasource", "ours.alchemy", "dbos.datasource", 8),
+    _rates("messages", "plain messages to Redis : django-celery-outbox", "ours.messages",
+           "django_celery_outbox.relay", 4),
+    START,
+    _times("idle", "idle, start() to first line, embedded : dbos queue", "ours.idle_embedded", "dbos.idle", 0.05),
+    _times("idle-ms", "the same : 10 ms", "ours.idle_embedded", "budget.idle_embedded", 1),
+    _times("idle-celery-ms", "the same over Celery : 25 ms", "ours.idle_celery", "budget.idle_celery", 1),
+    _times("fan-out", "an item of a fan-out of 10,000 : start() and a saga of one step", "ours.fan_out",
+           "ours.single", 1.5),
+    *(
+        _rates(f"http-{threads}", f"a call of 10 ms, {threads} at a time : dbos", f"ours.call.{threads}",
+               f"dbos.http.{threads}", 1)
+        for threads in THREADS
+    ),
+    *(
+        _rates(f"payload-{size}", f"3 steps that hand on {size:,} bytes : dbos", f"ours.carry.{size}",
+               f"dbos.carry.{size}", 1)
+        for size in PAYLOADS
+    ),
+)  # fmt: skip

@@ -1,0 +1,62 @@
+"""Filling the tables by bare SQL, as a system looks after years, or in front of a mountain of work."""
+
+from __future__ import annotations
+
+import psycopg
+
+from sagas import Saga
+
+# A finished saga of three steps and its five log entries. `%(from)s` to `%(to)s` are their numbers.
+FINISHED = """
+with made as (
+    insert into sagas_saga
+        (id, name, version, key, status, seq, input_hash, definition, finished_at, created_at, updated_at)
+    select gen_random_uuid(), %(name)s, 1, 'finished-' || n, 'completed', 4, '', %(definition)s, t.at, t.at, t.at
+    from generate_series(%(from)s::bigint, %(to)s::bigint) n,
+        lateral (select clock_timestamp() - interval '1 second' * (n %% 2000000) as at) t
+    returning id, finished_at
+)
+insert into sagas_log (saga_id, seq, kind, step, attempt, data, at)
+select made.id, e.seq, e.kind, e.step, 1, e.data::jsonb, made.finished_at
+from made, (values (0, 'started', null, '{"saga": {"input": {"number": 1}, "headers": {}}}'),
+    (1, 'step_done', 'first', '{"direction": "do", "deliveries": 1, "result": null}'),
+    (2, 'step_done', 'second', '{"direction": "do", "deliveries": 1, "result": null}'),
+    (3, 'step_done', 'third', '{"direction": "do", "deliveries": 1, "result": null}'),
+    (4, 'completed', null, '{}')) as e (seq, kind, step, data)
+"""
+
+# Copies of one saga that `start()` made, each with its first log entry and its due outbox row.
+DUE = """
+with model as (
+    select s.*, l.data, o.queue as the_queue, o.step as the_step, o.lane as the_lane
+    from sagas_saga s join sagas_log l on l.saga_id = s.id and l.seq = 0 join sagas_outbox o on o.saga_id = s.id
+    where s.name = %(name)s and s.key = %(key)s
+), made as (
+    insert into sagas_saga (id, name, version, key, status, seq, input_hash, definition)
+    select gen_random_uuid(), name, version, key || '-' || n, status, seq, input_hash, definition
+    from model, generate_series(%(from)s::bigint, %(to)s::bigint) n
+    returning id
+), logged as (
+    insert into sagas_log (saga_id, seq, kind, data) select made.id, 0, 'started', model.data from made, model
+)
+insert into sagas_outbox (saga_id, kind, step, direction, queue, lane)
+select made.id, 'step', the_step, 'do', the_queue, the_lane from made, model
+"""
+SLICE = 50_000  # sagas in one statement
+
+
+def fill_finished(connection: psycopg.Connection[object], definition: type[Saga[object]], count: int) -> None:
+    """Add so many finished sagas with five log entries each, and bring the statistics up to date."""
+    known = {"name": definition.saga_name, "definition": definition.fingerprint()}
+    _fill(connection, FINISHED, count, known)
+
+
+def fill_due(connection: psycopg.Connection[object], *, name: str, key: str, count: int) -> None:
+    """Add so many copies of a saga that was just started, all of them due."""
+    _fill(connection, DUE, count, {"name": name, "key": key})
+
+
+def _fill(connection: psycopg.Connection[object], sql: str, count: int, known: dict[str, object]) -> None:
+    for first in range(0, count, SLICE):
+        connection.execute(sql, {**known, "from": first, "to": min(first + SLICE, count) - 1})  # type: ignore[arg-type]
+    connection.execute("vacuum analyze")

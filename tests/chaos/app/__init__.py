@@ -1,0 +1,1 @@
+"""The application that suffers: a shop that keeps books beside those of its bank."""

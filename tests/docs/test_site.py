@@ -1,0 +1,36 @@
+"""The site: `make docs` builds it, strictly, and it needs nothing from elsewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.reading import ROOT
+
+ASSET = re.compile(r"<(?:script|link|img)\b[^>]*?(?:src|href)=[\"']?(https?://[^\"'> ]+)")
+
+
+@pytest.mark.slow
+def test_the_site_is_built(tmp_path: Path) -> None:
+    """With every link and anchor checked, and every page in the navigation; nothing comes from another server."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path / "site"],
+        cwd=ROOT, capture_output=True, text=True, timeout=120, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    foreign = {
+        (page.name, address)
+        for page in (tmp_path / "site").glob("*.html")
+        for address in ASSET.findall(page.read_text())
+    }
+    assert not foreign
+    assert "PlaceOrder" in (tmp_path / "site" / "about.html").read_text()
+    api = (tmp_path / "site" / "api.html").read_text()
+    assert "own_transaction" in api and "KeyConflict" in api
+    assert "due_at" in (tmp_path / "site" / "sql-schema.html").read_text()
+    assert "tutorial-django.html" in (tmp_path / "site" / "api.html").read_text(), "every page has the navigation"

@@ -1,0 +1,200 @@
+"""The dashboard, the failures page and the drawings on a saga's page."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from pytest_django import DjangoAssertNumQueries
+
+from sagas.states import Status
+from sagas_django.models import OutboxRow, SagaRow
+from sagas_django.store import DjangoStore
+from sagas_outbox import presence
+from sagas_outbox.link import Link
+from sagas_outbox.presence import Presence
+from tests.integration.test_admin_actions import LIST, _no_users_left, clerk, form_of, parked, root, saga_page, told
+from tests.integration.test_operate_waits import said
+from tests.shop.families import Purchase
+from tests.shop.sagas import Trip
+from tests.shop.waiting import Reviewed
+from tests.shop.world import World
+from tests.support.stories import begin, drain
+
+__all__ = ["_no_users_left", "root"]
+
+pytestmark = pytest.mark.usefixtures("shop")
+BOARD = f"{LIST}dashboard/"
+FAILURES = f"{LIST}failures/"
+
+
+def page(client: Client, url: str) -> str:
+    answer = client.get(url)
+    assert answer.status_code == 200
+    return unescape(answer.content.decode())
+
+
+def text_of(html: str) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", html).split())
+
+
+@pytest.fixture
+def there(monkeypatch: pytest.MonkeyPatch, shop: str) -> Presence:
+    """A worker that has just said that it is there."""
+    monkeypatch.setattr(presence, "FIRST", 0.0)
+    found, link = Presence("worker:one", ["payments"]), Link(DjangoStore("default").connect)
+    found.note_if_due(link)
+    link.close()
+    return found
+
+
+def test_trouble_comes_first(root: Client, world: World, there: Presence) -> None:
+    """Parked sagas with their reason, before queues, rates and processes; each leads to its page."""
+    done = begin(Trip, "done")
+    drain()
+    run, open_one = parked(world, "stuck"), begin(Trip, "open")
+    html = page(root, BOARD)
+    text = text_of(html)
+    assert saga_page(run) in html and "its outcome is unknown" in html
+    assert html.index("board-trouble") < html.index("board-rates") < html.index("board-processes")
+    assert "Open sagas 2" in text and "Started, last hour 3" in text and "Completed, last hour 1" in text
+    assert "test.trip" in text and "parked 1" in text and "running 1" in text
+    assert "payments" in text and "No saga is stuck." in text
+    assert str(done.id) not in html and str(open_one.id) not in html
+
+
+def test_the_live_part_alone(root: Client, world: World) -> None:
+    """What the script fetches is the part of the page that changes; nothing of it is kept by a cache."""
+    answer = root.get(f"{BOARD}?fragment")
+    assert "no-store" in answer["Cache-Control"]
+    html = answer.content.decode()
+    assert "board-trouble" in html and "<html" not in html and "No relay and no worker has said" in html
+
+
+def test_only_those_who_may_look(world: World) -> None:
+    """The pages about all sagas need the permission to view them."""
+    client = clerk("retry_saga")
+    assert {client.get(url).status_code for url in (BOARD, FAILURES)} == {403}
+
+
+def test_queries_do_not_grow_with_the_sagas(
+    root: Client, world: World, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    """So many for two sagas, and for twelve."""
+    for many in (2, 12):
+        for number in range(many):
+            begin(Trip, f"{many}-{number}")
+        with django_assert_num_queries(11):
+            page(root, BOARD)
+        with django_assert_num_queries(3):
+            page(root, FAILURES)
+
+
+def test_a_process_that_goes_is_forgotten_and_one_that_is_killed_is_missed(there: Presence, root: Client) -> None:
+    """Silence counts: whoever is killed cannot say that it goes."""
+    assert "gone?" not in page(root, BOARD)
+    with connection.cursor() as cursor:
+        cursor.execute("update sagas_process set seen_at = seen_at - interval '40 minutes'")
+    assert "gone? 40 min" in page(root, BOARD)
+    link = Link(DjangoStore("default").connect)
+    there.leave(link)
+    link.close()
+    assert "No relay and no worker" in page(root, BOARD)
+
+
+def test_what_was_not_seen_for_a_day_is_pruned(there: Presence, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By whoever says next that it is there."""
+    with connection.cursor() as cursor:
+        cursor.execute("update sagas_process set seen_at = seen_at - interval '25 hours'")
+    link = Link(DjangoStore("default").connect)
+    Presence("relay:two").note_if_due(link)
+    link.close()
+    with connection.cursor() as cursor:
+        cursor.execute("select holder, queues from sagas_process")
+        assert cursor.fetchall() == [("relay:two", "")]
+
+
+# --- failures ---
+
+
+def fail(world: World, key: str, error: Exception) -> Any:
+    world.plan("charge", *[error] * 3, saga=key)
+    run = begin(Trip, key)
+    drain()
+    return run
+
+
+def test_failures_are_grouped_without_numbers_and_ids(root: Client, world: World) -> None:
+    """Two sagas with one error are one line, with counts; another error is another."""
+    fail(world, "a", ConnectionError("no reply to request 17 of 01a22b15-e59d-727e-8fc4-9ff5f6d75a9e"))
+    fail(world, "b", ConnectionError("no reply to request 4711 of 02a22b15-e59d-727e-8fc4-9ff5f6d75a9e"))
+    fail(world, "c", TimeoutError("too slow"))
+    html = page(root, FAILURES)
+    rows = [text_of(row) for row in re.findall(r'<tr class="sagas-group">.*?</tr>', html, re.DOTALL)]
+    assert len(rows) == 2
+    assert rows[0].startswith("test.trip charge its outcome is unknown") and "no reply to request # of #" in rows[0]
+    assert "TimeoutError: too slow" in rows[1]
+
+
+def test_retry_of_a_group(root: Client, world: World) -> None:
+    """All that are parked with one error, and no other; each once."""
+    runs = [fail(world, key, ConnectionError(f"no reply to {key}{n}")) for n, key in enumerate("ab")]
+    runs = [fail(world, key, ConnectionError(f"no reply {n}")) for n, key in enumerate("cd")]
+    html = page(root, FAILURES)
+    row = next(row for row in re.findall(r'<tr class="sagas-group">.*?</tr>', html, re.DOTALL) if "no reply #" in row)
+    url = re.search(r'href="([^"]+ask/retry[^"]+)"', row)
+    assert url is not None
+    confirm = root.get(url[1]).content.decode()
+    assert confirm.count('name="saga"') == 2
+    answer = root.post(f"{LIST}ask/retry/", form_of(confirm) | {"reason": "the bank is back"})
+    assert "of 2 sagas" in told(answer)[0]
+    assert {row.saga_id for row in OutboxRow.objects.filter(kind="retry")} == {run.id for run in runs}
+    drain()
+    assert Trip.get(key="c").status == Status.COMPLETED and Trip.get(key="a").status == Status.PARKED
+
+
+# --- the page of a saga ---
+
+
+def test_the_graph_shows_where_each_step_stands(root: Client, world: World) -> None:
+    """A node for each step, with its state in words too, and an arrow for each need."""
+    run = parked(world)
+    html = page(root, saga_page(run))
+    assert html.count('class="sagas-edge"') == 2 and html.count('<g class="sagas-node ') == 3
+    node = re.search(r'<a href="#step-charge" aria-label="([^"]+)"', html)
+    assert node is not None and "waits for a person" in node[1] and "outcome of an attempt unknown" in node[1]
+    assert re.search(r'sagas-node-done[^"]*"[^>]*>\s*<title>book: local, done', html)
+    assert 'id="step-charge"' in html and "ConnectionError: no reply" in html
+
+
+def test_the_lanes_show_how_long_each_step_took(root: Client, world: World) -> None:
+    """A bar for each step that was under way, with its failures."""
+    run = parked(world)
+    html = page(root, saga_page(run))
+    assert re.search(r'aria-label="charge: [^"]+, 4 failures"', html)
+    assert "When it turns back, these are undone, in this order: book" in text_of(html)
+
+
+def test_signals_and_what_became_of_them(root: Client, world: World) -> None:
+    """A table of its own."""
+    run = begin(Reviewed)
+    drain()
+    said("signal", "test.reviewed:a", "review", '{"ok": true}', "--reason", "fine", "--actor", "ann")
+    drain()
+    html = text_of(page(root, saga_page(run)))
+    assert "Signals Time Step By What became of it" in html and "ann was taken" in html
+
+
+def test_parent_and_children_lead_to_each_other(root: Client, world: World) -> None:
+    """Both ways, each with its status; a saga that cannot have children asks for none."""
+    run = begin(Purchase)
+    drain()
+    child = SagaRow.objects.get(parent=run.id)
+    html = page(root, saga_page(run))
+    assert f"{LIST}{child.pk}/change/" in html and "Children" in html and "other sagas · done" in html
+    assert f"{LIST}{run.id}/change/" in page(root, f"{LIST}{child.pk}/change/")
+    assert "Parent and children" not in page(root, saga_page(begin(Trip, "alone")))

@@ -1,0 +1,191 @@
+"""`sagas doctor`: each thing that can be wrong is found, and a sound installation is left in peace."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+from celery import Celery
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from sagas import doctor, pauses
+from sagas.doctor import Level, Problem, examine
+from sagas.pauses import Scope
+from sagas.settings import Settings
+from sagas_celery.doctor import examine as examine_celery
+from sagas_django.operate import DjangoDesk
+from sagas_django.store import DjangoStore
+from tests.integration.conftest import database_alias
+from tests.settings import database_from_url
+from tests.shop.sagas import Charge, Externals, Trip
+from tests.shop.world import World
+from tests.support.stories import begin, drain
+
+pytestmark = pytest.mark.usefixtures("shop")
+
+
+def found() -> dict[str, Problem]:
+    """What it finds, by id."""
+    return {each.id: each for each in examine(DjangoDesk("default"))}
+
+
+def sql(statement: str) -> None:
+    """One statement."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+@contextmanager
+def changed(statement: str, back: str) -> Iterator[None]:
+    """The database with something changed."""
+    sql(statement)
+    try:
+        yield
+    finally:
+        sql(back)
+
+
+def mended(problems: dict[str, Problem]) -> set[str]:
+    """Which problems there are, besides those of the test server itself."""
+    return set(problems) - {"fsync", "split-aliases", "sagas.W005", "sagas.W010"}
+
+
+def test_a_sound_installation(world: World) -> None:
+    """Nothing is found where nothing is wrong, also with sagas that have ended."""
+    begin(Trip, "a")
+    drain()
+    assert mended(found()) == set()
+
+
+def test_relays_that_are_not_there() -> None:
+    """Work that is due and that nobody has ever taken."""
+    begin(Externals, "a")
+    sql("update sagas_outbox set due_at = clock_timestamp() - interval '40 seconds'")
+    problem = found()["dead-relays"]
+    assert problem.level is Level.ERROR and "queue default" in problem.message
+    sql("insert into sagas_process (holder, host, pid, seen_at)"
+        " values ('relay:x', 'h', 1, clock_timestamp() - interval '1 hour')")  # fmt: skip
+    assert "1 of the relays went without a word" in found()["missing-processes"].message
+    sql("delete from sagas_process")
+
+
+def test_claims_that_ended() -> None:
+    """Workers that died, and nobody took over."""
+    begin(Externals, "a")
+    sql("update sagas_outbox set holder = 'worker:gone', due_at = clock_timestamp() - interval '1 second'")
+    assert "1 rows have ended" in found()["expired-claims"].message
+
+
+def test_a_long_transaction(monkeypatch: pytest.MonkeyPatch, shop: str) -> None:
+    """Whatever holds vacuum back is named with its process."""
+    monkeypatch.setattr(doctor, "LONG", 0.0)
+    with psycopg.connect(shop, application_name="report") as other:
+        other.execute("select 1")
+        problem = found()["long-transaction"]
+    assert "report" in problem.message and "vacuum" in problem.message
+
+
+def test_an_old_snapshot(monkeypatch: pytest.MonkeyPatch, shop: str) -> None:
+    """A transaction that is few seconds, and many transactions, old."""
+    monkeypatch.setattr(doctor, "OLD", 0)
+    with psycopg.connect(shop) as other:
+        other.execute("set transaction isolation level repeatable read")
+        other.execute("select count(*) from sagas_saga")
+        sql("insert into sagas_pause (kind, name) values ('queue', 'x')")
+        assert "transactions old" in found()["old-xmin"].message
+
+
+@pytest.mark.parametrize(
+    ("statement", "back", "id"),
+    [
+        ("alter index sagas_outbox_due rename to x", "alter index x rename to sagas_outbox_due", "missing-index"),
+        ("alter view sagas_v_queues rename to x", "alter view x rename to sagas_v_queues", "missing-view"),
+        ("alter function sagas_get_v1 rename to x", "alter function x rename to sagas_get_v1", "missing-function"),
+        ("alter table sagas_log disable trigger sagas_log_append_only",
+         "alter table sagas_log enable trigger sagas_log_append_only", "unfit-trigger"),
+        ("update pg_index set indisvalid = false where indexrelid = 'sagas_outbox_due'::regclass",
+         "update pg_index set indisvalid = true where indexrelid = 'sagas_outbox_due'::regclass", "unfit-index"),
+        ("alter table sagas_outbox set (autovacuum_enabled = false)",
+         "alter table sagas_outbox reset (autovacuum_enabled)", "autovacuum"),
+    ],
+)  # fmt: skip
+def test_what_is_missing_or_switched_off(statement: str, back: str, id: str) -> None:
+    """Indexes, functions, views, the trigger that keeps history, vacuum."""
+    with changed(statement, back):
+        assert id in mended(found())
+    assert mended(found()) == set()
+
+
+def test_versions_that_nobody_has() -> None:
+    """Open sagas whose class is gone from this process, or whose steps were changed."""
+    begin(Trip, "a")
+    begin(Charge, "b")
+    sql("update sagas_saga set version = 9 where key = 'a'")
+    sql("update sagas_saga set definition = 'other' where key = 'b'")
+    problems = found()
+    assert "test.trip version 9" in problems["unknown-version"].message
+    assert "1 open sagas of test.charge version 1" in problems["changed-version"].message
+
+
+def test_sagas_that_need_somebody(world: World) -> None:
+    """Stuck and parked ones, and what is paused."""
+    world.always("charge", OSError("no route"))
+    begin(Charge, "parked")
+    drain()
+    begin(Trip, "lost")
+    sql("delete from sagas_outbox")
+    with DjangoStore("default").connect() as raw:
+        pauses.pause(raw, Scope.QUEUE, "elsewhere", version=0, actor="ann", reason="the bank is down")
+    problems = found()
+    assert "test.trip:lost (no_work)" in problems["stuck"].message and problems["stuck"].level is Level.ERROR
+    assert "1 sagas are parked" in problems["parked"].message
+    assert "by ann: the bank is down" in problems["paused"].message and problems["paused"].level is Level.NOTE
+
+
+def test_clocks_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This host and the server."""
+    import time
+    from types import SimpleNamespace
+
+    monkeypatch.setattr(doctor, "time", SimpleNamespace(time=lambda: time.time() + 90))
+    assert re.search(r"\d\d s ahead of the server's", found()["clock-skew"].message)
+
+
+def test_one_database_under_two_aliases(shop: str) -> None:
+    """A saga and a business change on two connections look like one transaction, and are two."""
+    with database_alias("twin", database_from_url(shop)):
+        assert "'default' and 'twin' are the same database" in found()["split-aliases"].message
+
+
+def test_a_celery_app_that_would_defeat_the_outbox() -> None:
+    """Eager mode, refused content, a Redis that may hang, and more taken ahead than can be begun in time."""
+    app = Celery("a", broker="redis://127.0.0.1:1", set_as_current=False)
+    app.conf.update(task_always_eager=True, accept_content=["pickle"], worker_prefetch_multiplier=4)
+    paces = {("shop.order", "charge", "do"): 3.0, ("shop.order", "book", "do"): 0.001}
+    problems = {each.id: each for each in examine_celery(app, Settings(), paces)}
+    assert {"sagas.E010", "sagas.E012", "sagas.W010", "prefetch"} <= set(problems)
+    assert "charge of shop.order takes 3.0 s" in problems["prefetch"].message
+    assert problems["sagas.E010"].level is Level.ERROR
+    app.conf.worker_prefetch_multiplier = 1
+    assert "prefetch" not in {each.id for each in examine_celery(app, Settings(), paces)}
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """Worst first; it fails if sagas cannot work, and only then; JSON for programs."""
+    call_command("sagas", "doctor")
+    begin(Trip, "lost")
+    sql("delete from sagas_outbox")
+    capsys.readouterr()
+    with pytest.raises(CommandError, match="1 of these keep sagas from working"):
+        call_command("sagas", "doctor")
+    assert capsys.readouterr().out.startswith("error    stuck: 1 sagas are stuck: test.trip:lost (no_work)")
+    with pytest.raises(SystemExit) as ended:
+        call_command("sagas", "doctor", "--json")
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert ended.value.code == 1 and not answer["ok"] and answer["data"][0]["id"] == "stuck"

@@ -1,0 +1,213 @@
+"""Steps that are done for each item of a list, on a real database."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from sagas import DefinitionError, Refused, Saga, engine, external_step, step
+from sagas.states import Status
+from sagas_django.models import OutboxRow, SagaRow
+from tests.shop.families import After, Collects, Letters, Tolerant
+from tests.shop.sagas import Ordered
+from tests.shop.world import World
+from tests.support.stories import begin, drain, log_of
+
+pytestmark = pytest.mark.usefixtures("shop")
+
+
+def items_of(run: Any) -> list[SagaRow]:
+    return list(SagaRow.objects.filter(parent=run.id).order_by("key", "run"))
+
+
+def status(saga: type[Saga[Any]]) -> Status:
+    return saga.get(key="a").status
+
+
+def test_each_item_is_a_saga_and_results_are_in_order(world: World) -> None:
+    """The bodies see the input and the results of the saga that declares them; the next step sees all results."""
+    for number in range(7):
+        world.plan(f"send-{number}", f"sent {number}")
+    run = begin(Letters, input=Ordered(number=7))
+    drain()
+    assert status(Letters) == Status.COMPLETED
+    assert world.of("report")[0].argument == [f"sent {number}" for number in range(7)]
+    assert world.of("send-4")[0].argument == (7, 4)
+    items = items_of(run)
+    assert [item.key for item in items] == [f"{run.id}:post:{number:06}" for number in range(7)]
+    assert {item.name for item in items} == {"test.letters.post"}
+    assert len({call.key for call in world.calls if call.name.startswith("send-")}) == 7
+    assert not OutboxRow.objects.exists()
+
+
+def test_no_more_run_at_once_than_may(world: World) -> None:
+    """The next are started as earlier ones end."""
+    most = 0
+
+    def count(run: Any) -> str:
+        nonlocal most
+        most = max(most, SagaRow.objects.filter(parent__isnull=False, finished_at=None).count())
+        return "sent"
+
+    for number in range(10):
+        world.plan(f"send-{number}", count)
+    begin(Letters, input=Ordered(number=10))
+    drain()
+    assert status(Letters) == Status.COMPLETED
+    assert most == 3
+
+
+def test_none_at_all(world: World) -> None:
+    """It is done at once, with an empty result."""
+    begin(Letters, input=Ordered(number=0))
+    drain()
+    assert status(Letters) == Status.COMPLETED
+    assert world.of("report")[0].argument == []
+
+
+def test_too_many(world: World) -> None:
+    """Before any is begun."""
+    run = begin(Letters, input=Ordered(number=51))
+    drain()
+    assert status(Letters) == Status.COMPENSATED
+    assert "51 items, and max_items=50" in Letters.get(key="a").error
+    assert not items_of(run)
+
+
+def test_one_that_fails_undoes_the_others(world: World) -> None:
+    """Those under way are asked to turn back, those done are undone, those not begun never are."""
+    world.plan("send-1", Refused("no such address"))
+    run = begin(Letters, input=Ordered(number=9))
+    drain()
+    assert status(Letters) == Status.COMPENSATED
+    sent = Counter(call.name.removeprefix("send-") for call in world.calls if call.name.startswith("send-"))
+    recalled = Counter(call.name.removeprefix("recall-") for call in world.calls if call.name.startswith("recall-"))
+    assert recalled == sent - Counter({"1": 1})
+    assert "no such address" in Letters.get(key="a").error
+    assert len(items_of(run)) < 9
+    assert "report" not in world.names
+
+
+def test_undo_of_the_whole_undoes_each(world: World) -> None:
+    """With the item and its result."""
+    world.plan("report", Refused("printer is broken"))
+    begin(Letters, input=Ordered(number=5))
+    drain()
+    assert status(Letters) == Status.COMPENSATED
+    assert {call.name for call in world.calls if call.name.startswith("recall")} == {f"recall-{n}" for n in range(5)}
+    assert world.of("recall-2")[0].argument.startswith("send-2")
+
+
+def test_some_may_fail(world: World) -> None:
+    """As many as are tolerated; their place is None."""
+    world.plan("send-1", Refused("no"))
+    begin(Tolerant, input=Ordered(number=3))
+    drain()
+    assert status(Tolerant) == Status.COMPLETED
+    world.plan("send-0", Refused("no"))
+    world.plan("send-1", Refused("no"))
+    begin(Tolerant, key="b", input=Ordered(number=3))
+    drain()
+    assert Tolerant.get(key="b").status == Status.COMPENSATED
+
+
+def test_all_may_fail_where_results_are_collected(world: World) -> None:
+    """`async def` bodies see the saga's input too."""
+    for number in range(3):
+        world.plan(f"send-{number}", Refused("no"))
+    run = begin(Collects, input=Ordered(number=4))
+    drain()
+    assert status(Collects) == Status.COMPLETED
+    assert world.of("send-3")[0].argument == 4
+    assert [item.status for item in items_of(run)] == ["compensated"] * 3 + ["completed"]
+
+
+def test_after_the_pivot_those_that_failed_are_begun_anew(world: World) -> None:
+    """And only those."""
+    world.plan("send-1", Refused("no"))
+    run = begin(After, input=Ordered(number=3))
+    drain()
+    assert status(After) == Status.COMPLETED
+    assert [(item.key[-1], item.run, item.status) for item in items_of(run)] == [
+        ("0", 1, "completed"), ("1", 1, "compensated"), ("1", 2, "completed"), ("2", 1, "completed"),
+    ]  # fmt: skip
+
+
+def test_cancel(world: World) -> None:
+    """Reaches every item that is under way."""
+
+    def cancel(run: Any) -> str:
+        with transaction.atomic():
+            Letters.cancel(key="a", reason="stop")
+        return "sent"
+
+    world.plan("send-0", cancel)
+    begin(Letters, input=Ordered(number=9))
+    drain()
+    assert status(Letters) == Status.CANCELLED
+    sent = {call.name[-1] for call in world.calls if call.name.startswith("send-")}
+    assert {call.name[-1] for call in world.calls if call.name.startswith("recall-")} == sent
+
+
+def test_an_item_that_parks_keeps_the_whole_waiting(world: World) -> None:
+    """A person sees to it, and the saga goes on."""
+    world.always("send-1", ValueError("?"))
+    run = begin(Letters, input=Ordered(number=2))
+    drain()
+    assert status(Letters) == Status.RUNNING
+    parked = [item for item in items_of(run) if item.status == Status.PARKED]
+    assert len(parked) == 1
+    world._script.clear()
+    engine.request(None, "retry", id=parked[0].pk, reason="mended", using="default")
+    drain()
+    assert status(Letters) == Status.COMPLETED
+
+
+def test_a_pause_starts_no_more(world: World) -> None:
+    """Until it is resumed."""
+
+    def pause(run: Any) -> str:
+        engine.request(Letters.saga_name, "pause", key="a", reason="look", using="default")
+        return "sent"
+
+    world.plan("send-0", pause)
+    run = begin(Letters, input=Ordered(number=9))
+    drain()
+    before = len(items_of(run))
+    assert before < 9
+    engine.request(Letters.saga_name, "resume", key="a", reason="go on", using="default")
+    drain()
+    assert status(Letters) == Status.COMPLETED
+    assert "children_started post" in log_of(run)
+
+
+def test_what_cannot_be_is_refused_when_the_class_is_made() -> None:
+    """With the name of the step, and what to write instead."""
+    with pytest.raises(DefinitionError, match="many items cannot decide"):
+        external_step(for_each=lambda self: [], pivot=True)(lambda self, item: None)  # type: ignore[call-overload]
+    with pytest.raises(DefinitionError, match="concurrency=0"):
+
+        @external_step(for_each=lambda self: [1], concurrency=0)
+        def one(self: Any, item: int) -> None: ...
+
+    with pytest.raises(DefinitionError, match="must take exactly"):
+
+        @external_step(for_each=lambda self: [1])  # type: ignore[arg-type]
+        def two(self: Any) -> None: ...
+
+    with pytest.raises(DefinitionError, match="has no compensation"):
+
+        class _(Saga[Ordered], name="test.each_no_undo", version=1):
+            @external_step(for_each=lambda self: [1])
+            def three(self, item: int) -> None: ...
+
+    with pytest.raises(DefinitionError, match="no annotation"):
+
+        class __(Saga[Ordered], name="test.each_untyped", version=1):
+            @external_step(for_each=lambda self: [1], compensate=None)
+            def four(self, item) -> None: ...  # type: ignore[no-untyped-def]
+
+    assert step

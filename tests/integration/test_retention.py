@@ -1,0 +1,301 @@
+"""What becomes of sagas that ended long ago: archived, removed in small batches, their keys kept."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from django.core.management import call_command
+from django.db import connection, transaction
+
+from sagas import KeyConflict, OnExisting, Refused, SagaNotFound
+from sagas.retention import Pruner, move_archive, prune, prune_batch, prune_keys
+from sagas_django.models import DedupeRecord, LogEntry, OutboxRow, SagaRow
+from sagas_django.store import DjangoStore
+from tests.shop.sagas import Charge, Externals, Ordered, Trip
+from tests.shop.waiting import Review, Reviewed
+from tests.shop.world import World
+from tests.support.stories import begin, begin_many, drain, entries
+
+pytestmark = pytest.mark.usefixtures("shop")
+
+YEAR = timedelta(days=365).total_seconds()
+
+
+def sql(statement: str, *given: object) -> list[tuple[Any, ...]]:
+    """One statement, and what it returns."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement, given or None)
+        return cursor.fetchall() if cursor.description else []
+
+
+def age(key: str | None = None) -> None:
+    """Let sagas have ended a year ago."""
+    sql("update sagas_saga set finished_at = finished_at - interval '1 year' where coalesce(%s, key) = key", key)
+
+
+def pruned(**given: Any) -> list[int]:
+    """Prune all that ended half a year ago; the size of each batch."""
+    with DjangoStore("default").connect() as raw:
+        return list(prune(raw, **({"age": YEAR / 2, "archive": True} | given)))
+
+
+def test_a_pruned_saga_is_gone_and_archived(world: World) -> None:
+    """Its row, its log and its dedupe lines leave together; the archive has all of them."""
+    world.plan("charge", Refused("no"))
+    saga = begin(Charge, "old")
+    drain()
+    begin(Externals, "young")
+    drain()
+    kinds = [entry.kind for entry in entries(saga)]
+    age("old")
+    assert pruned() == [1]
+    assert [row.key for row in SagaRow.objects.all()] == ["young"]
+    assert not LogEntry.objects.filter(saga_id=saga.id).exists()
+    assert not DedupeRecord.objects.filter(saga_id=saga.id).exists()
+    ((data, status),) = sql("select data::text, status from sagas_archive")
+    found = json.loads(data)
+    assert found["saga"]["id"] == str(saga.id) and found["saga"]["status"] == status
+    assert [line["kind"] for line in found["log"]] == kinds
+    assert found["log"][0]["data"]["saga"]["input"] == {"number": 0}
+    assert pruned() == []
+
+
+def test_a_key_is_known_after_its_saga_is_pruned(world: World) -> None:
+    """A late `start()` finds the saga that was, whatever it says about existing ones; nothing is started."""
+    saga = begin(Trip, "order-7")
+    drain()
+    age()
+    pruned()
+    again = begin(Trip, "order-7")
+    assert (again.id, again.created, again.status, again.run) == (saga.id, False, "completed", 1)
+    with transaction.atomic(), pytest.raises(KeyConflict):
+        Trip.start(Ordered(), key="order-7", on_existing=OnExisting.RAISE)
+    with pytest.raises(KeyConflict):
+        begin(Trip, "order-7", Ordered(number=9))
+    assert SagaRow.objects.count() == 0 and OutboxRow.objects.count() == 0
+    with pytest.raises(SagaNotFound):
+        Trip.get(key="order-7")
+    assert begin(Trip, "order-8").created
+
+
+def test_a_new_run_after_a_pruned_one(world: World) -> None:
+    """`NEW_IF_COMPENSATED` counts runs on, however many of them are pruned, and in whichever order."""
+    again = {"key": "again", "on_existing": OnExisting.NEW_IF_COMPENSATED}
+    for run in (1, 2):
+        world.plan("charge", Refused("no"))
+        with transaction.atomic():
+            assert Charge.start(Ordered(), **again).run == run  # type: ignore[arg-type]
+        drain()
+    sql("update sagas_saga set finished_at = finished_at - interval '1 year' where run = 1")
+    assert pruned() == [1]
+    with transaction.atomic():
+        third = Charge.start(Ordered(), **again)  # type: ignore[arg-type]
+    assert (third.run, third.created) == (3, True)
+    drain()
+    age()
+    assert pruned() == [2]
+    with transaction.atomic():
+        found = Charge.start(Ordered(), **again)  # type: ignore[arg-type]
+    assert (found.id, found.created, found.status) == (third.id, False, "completed")
+
+
+def test_a_key_that_nobody_chose_leaves_nothing(world: World) -> None:
+    """It was the saga's own id: it cannot come again, so nothing is kept of it."""
+    with transaction.atomic():
+        Externals.start(Ordered())
+    drain()
+    age()
+    assert pruned() == [1]
+    assert sql("select count(*) from sagas_tombstone") == [(0,)]
+
+
+def test_keys_may_be_forgotten(world: World) -> None:
+    """Only where that is asked for; then a key starts a new saga."""
+    begin(Externals, "k")
+    drain()
+    age()
+    pruned()
+    with DjangoStore("default").connect() as raw:
+        assert list(prune_keys(raw, age=2 * YEAR)) == []
+        assert list(prune_keys(raw, age=YEAR / 2)) == [1]
+    assert begin(Externals, "k").created
+
+
+def test_what_has_not_ended_is_never_pruned(world: World) -> None:
+    """Nor what has a request on its way, nor a parent whose children have not ended, nor they while it has not."""
+    begin(Reviewed, "waits")
+    begin(Externals, "asked")
+    begin(Externals, "parent")
+    begin(Externals, "child")
+    drain()
+    sql("insert into sagas_outbox (saga_id, kind, queue, due_at) select id, 'retry', 'nowhere', clock_timestamp()"
+        " + interval '1 day' from sagas_saga where key = 'asked'")  # fmt: skip
+    sql("update sagas_saga set parent = (select id from sagas_saga where key = 'waits') where key = 'child'")
+    sql("update sagas_saga set parent = (select id from sagas_saga where key = 'parent') where key = 'waits'")
+    age()
+    assert pruned() == []
+    assert SagaRow.objects.count() == 4
+
+
+def test_a_signal_for_a_pruned_saga_is_dropped(world: World) -> None:
+    """A webhook that comes months late neither fails nor waits for a saga that will not come."""
+    world.plan("pay", Refused("no"))
+    begin(Reviewed, "seen")
+    drain()
+    Reviewed.review.send(Review(ok=True), key="seen", dedupe_id="hook-1")
+    drain()
+    assert sql("select count(*) from sagas_signal") == [(1,)]
+    age()
+    assert pruned() == [1]
+    assert sql("select count(*) from sagas_signal") == [(0,)]
+    Reviewed.review.send(Review(ok=True), key="seen", dedupe_id="hook-1")
+    assert OutboxRow.objects.count() == 0 and sql("select count(*) from sagas_signal") == [(0,)]
+
+
+def test_start_and_prune_at_the_same_time(world: World) -> None:
+    """A `start()` that waits for the row which is being pruned does not start the saga a second time."""
+    saga = begin(Externals, "race")
+    drain()
+    age()
+    with DjangoStore("default").connect() as pruning, DjangoStore("default").connect() as watching:
+        found: list[Any] = []
+
+        def start() -> None:
+            from django.db import connections
+
+            try:
+                found.append(begin(Externals, "race"))
+            finally:
+                connections.close_all()
+
+        with pruning.transaction():
+            assert prune_batch(pruning, age=YEAR / 2, archive=True) == [saga.id]
+            starter = threading.Thread(target=start)
+            starter.start()
+            waiting = "select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+            for _ in range(2000):
+                if watching.execute(waiting).fetchone() or found:
+                    break
+                starter.join(0.01)
+        starter.join(20)
+    assert [(each.id, each.created) for each in found] == [(saga.id, False)]
+    assert SagaRow.objects.count() == 0
+
+
+def test_batches_are_bounded_and_locked_rows_left_out(world: World) -> None:
+    """One statement takes as many as it is told, and does not wait for what somebody else has locked."""
+    begin_many(Externals, [f"b-{number}" for number in range(7)])
+    drain()
+    age()
+    with DjangoStore("default").connect() as other, other.transaction():
+        other.execute("select from sagas_saga where key = 'b-3' for update")
+        assert pruned(limit=3) == [3, 3]
+    assert pruned(limit=3) == [1]
+
+
+def test_the_log_is_safe_from_others_while_it_is_pruned() -> None:
+    """Pruning lets nobody else delete history: what allows it ends with its own statement."""
+    begin(Externals, "kept")
+    with DjangoStore("default").connect() as raw:
+        prune_batch(raw, age=YEAR, archive=True)
+        with pytest.raises(psycopg.errors.RaiseException, match="append-only"):
+            raw.execute("delete from sagas_log")
+
+
+def test_the_pruner_prunes_by_itself(world: World, settings: Any) -> None:
+    """Beside a relay or a worker, by the settings, in small batches, at a small share of the time."""
+    settings.SAGAS = {"WAKE": False, "PRUNE_AFTER_DAYS": 30, "ARCHIVE": False}
+    begin_many(Externals, [f"p-{number}" for number in range(12)])
+    drain()
+    sql("update sagas_saga set finished_at = finished_at - interval '31 days' where key <> 'p-5'")
+    pruner, done, seen = Pruner(DjangoStore("default"), idle=0.05), threading.Event(), list[int]()
+
+    def on_pass(count: int) -> None:
+        seen.append(count)
+        if not count:
+            done.set()
+
+    pruner.on_pass = on_pass
+    pruner.start()
+    assert done.wait(20)
+    pruner.stop()
+    assert [row.key for row in SagaRow.objects.all()] == ["p-5"]
+    assert sum(seen) == 11 and max(seen) <= 10
+    assert sql("select count(*) from sagas_archive") == [(0,)]
+
+
+def test_the_pruner_keeps_to_its_share(world: World) -> None:
+    """After each batch it rests for so long that all of it takes a twentieth of the time of one connection, or less."""
+    begin_many(Externals, [f"s-{number}" for number in range(5)])
+    drain()
+    age()
+    pruner = Pruner(DjangoStore("default"))
+    with DjangoStore("default").connect() as raw:
+        before = raw.execute("select clock_timestamp()").fetchone()
+        rest = pruner.run_once()
+        took = raw.execute("select extract(epoch from clock_timestamp() - %s)::float8", before).fetchone()
+    pruner.stop()
+    assert took is not None and 0 < rest <= 25 * took[0]
+    assert SagaRow.objects.count() == 0
+
+
+def test_nothing_is_pruned_where_that_is_off(settings: Any) -> None:
+    """PRUNE = False: nobody begins to."""
+    settings.SAGAS = {"PRUNE": False}
+    pruner = Pruner(DjangoStore("default"))
+    pruner.start()
+    pruner.stop()
+    assert pruner._thread is None
+
+
+def test_requests_of_pruned_sagas_go(world: World) -> None:
+    """A request that was made in the moment of pruning can be applied by nobody; it is removed after a while."""
+    sql("insert into sagas_outbox (saga_id, kind, queue, due_at, timer_at)"
+        " select gen_random_uuid(), 'cancel', 'q', t, t - interval '2 hours' from clock_timestamp() as t")  # fmt: skip
+    pruned()
+    assert OutboxRow.objects.count() == 0
+
+
+def said(*arguments: str) -> str:
+    """What a command writes."""
+    out = io.StringIO()
+    call_command("sagas", *arguments, stdout=out, skip_checks=True)
+    return out.getvalue()
+
+
+def test_prune_and_archive_commands(world: World, tmp_path: Path) -> None:
+    """Prune now, then move the archive to a file: one JSON object a line; nothing is left in the database."""
+    ids = [begin(Trip, f"a-{number}").id for number in range(3)]
+    drain()
+    age()
+    assert said("prune", "--dry-run") == "3 sagas ended more than 90 days ago; nothing was changed\n"
+    assert said("prune").startswith("3 sagas that ended more than 90 days ago were pruned; they are in the archive")
+    file = tmp_path / "sagas.jsonl"
+    assert said("archive", str(file), "--keep").endswith("they are still in the database\n")
+    file.unlink()
+    assert json.loads(said("archive", str(file), "--json"))["data"] == {"file": str(file), "sagas": 3, "kept": False}
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [UUID(line["id"]) for line in lines] == sorted(ids)
+    assert all(line["log"][0]["kind"] == "started" and line["status"] == "completed" for line in lines)
+    assert sql("select count(*) from sagas_archive") == [(0,)]
+
+
+def test_a_batch_is_in_the_file_before_it_leaves_the_database(world: World, tmp_path: Path) -> None:
+    """Whoever dies in between has written it, and writes it again: nothing is lost."""
+    begin_many(Externals, ["x", "y"])
+    drain()
+    age()
+    pruned()
+    file = tmp_path / "sagas.jsonl"
+    with DjangoStore("default").connect() as raw, raw.transaction(force_rollback=True):
+        assert list(move_archive(raw, file, limit=1)) == [1, 1]
+    assert len(file.read_text().splitlines()) == 2
+    assert sql("select count(*) from sagas_archive") == [(2,)]

@@ -1,0 +1,1 @@
+"""Plain messages: published in transactions, sent by relays, taken once."""

@@ -1,0 +1,149 @@
+"""`sagas init`, in projects as they are before: it says what is missing, and `--write` adds just that."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from sagas.testing.servers import Postgres
+
+MODELS = """
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+class Base(DeclarativeBase): pass
+
+class Order(Base):
+    __tablename__ = "orders"
+    id: Mapped[int] = mapped_column(primary_key=True)
+"""
+ENGINE = """
+import os
+from sqlalchemy import create_engine
+
+engine = create_engine(os.environ["DATABASE_URL"].replace("postgresql:", "postgresql+psycopg:"))
+"""
+ENV = """
+from logging.config import fileConfig
+from alembic import context
+from shop.db import engine
+from shop.models import Base
+
+with engine.connect() as connection:
+    context.configure(connection=connection, target_metadata=Base.metadata)
+    with context.begin_transaction():
+        context.run_migrations()
+"""
+
+
+class Folder:
+    """Where somebody works."""
+
+    def __init__(self, path: Path, database: str) -> None:
+        self.path = path
+        address = urlsplit(database)
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("DJANGO_", "SAGAS_"))}
+        self.env = {
+            **clean, "DATABASE_URL": database, "PGHOST": str(address.hostname), "PGPORT": str(address.port),
+            "PGUSER": str(address.username), "PGPASSWORD": address.password or "",
+            "PGDATABASE": address.path.strip("/"), "PYTHONPATH": "",
+        }  # fmt: skip
+
+    def python(self, *arguments: str) -> tuple[int, str]:
+        """Run Python here; its exit code and all it says."""
+        done = subprocess.run(
+            [sys.executable, *arguments], cwd=self.path, env=self.env, text=True, capture_output=True, timeout=60
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    def init(self, *options: str) -> tuple[int, str]:
+        """`sagas init`."""
+        return self.python("-m", "sagas.cli", "init", *options)
+
+    def write(self, name: str, text: str) -> None:
+        (self.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.path / name).write_text(text)
+
+    def texts(self) -> dict[str, str]:
+        """Every source here."""
+        return {str(path.relative_to(self.path)): path.read_text() for path in self.path.rglob("*.py")}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, postgres_server: Postgres) -> Iterator[Folder]:
+    name = f"init_{uuid.uuid4().hex[:12]}"
+    yield Folder(tmp_path, postgres_server.create_database(name))
+    postgres_server.drop_database(name)
+
+
+@pytest.mark.slow
+def test_a_django_project(folder: Folder) -> None:
+    """From `startproject` to a project that `sagas worker` starts in: by what it writes, and by `migrate`."""
+    folder.python("-m", "django", "startproject", "mysite", ".")
+    folder.python("manage.py", "startapp", "shop")
+    before = folder.texts()
+    code, said = folder.init("--celery")
+    assert code == 1 and 'INSTALLED_APPS += ["sagas_django"]' in said and "mysite/settings.py" in said, said
+    assert folder.texts() == before, "without --write nothing is changed"
+    code, said = folder.init("--write", "--celery")
+    assert code == 1 and "written" in said and "no app" not in said, said
+    settings = folder.path / "mysite" / "settings.py"
+    settings.write_text(settings.read_text() + 'INSTALLED_APPS += ["shop"]\n')
+    _, said = folder.init("--write")
+    assert "sagas.py in an app of yours: " in said and "sagas.W003" in said and "manage.py migrate" in said, said
+    assert all(folder.texts()[name].startswith(text) for name, text in before.items())
+    code, said = folder.python("manage.py", "migrate", "-v", "0")
+    assert code == 0, said
+    code, said = folder.python("manage.py", "sagas", "init", "--celery")
+    assert code == 0 and "missing" not in said and "tables included" in said, said
+    code, said = folder.python("manage.py", "sagas", "worker", "--until-idle")
+    assert code == 0, said
+    assert (
+        folder.python("manage.py", "shell", "-v", "0", "-c", "import mysite; print(mysite.celery_app.main)")[1]
+        == "mysite\n"
+    )
+
+
+@pytest.mark.slow
+def test_a_sqlalchemy_application(folder: Folder) -> None:
+    """From a base and an engine to an application that `sagas worker` starts in."""
+    for name, text in {"shop/__init__.py": "", "shop/models.py": MODELS, "shop/db.py": ENGINE}.items():
+        folder.write(name, text)
+    folder.write("alembic.ini", "[alembic]\nscript_location = migrations\nprepend_sys_path = .\n")
+    folder.write("migrations/env.py", ENV)
+    folder.write("migrations/script.py.mako", "")
+    folder.write("migrations/versions/first.py", 'revision = "first"\ndown_revision = None\ndef upgrade(): ...\n')
+    before = folder.texts()
+    code, said = folder.init()
+    assert code == 1 and "sagas_tables(Base.metadata)" in said and "Sagas(engine" in said, said
+    assert folder.texts() == before
+    code, said = folder.init("--write")
+    assert code == 1 and "shop/sagas.py" in said, said
+    assert "include_object" in said, said
+    ours = "from sagas_sqlalchemy.alembic import include_object\nfrom shop.db"
+    env = ENV.replace("from shop.db", ours).replace(".metadata)", ".metadata, include_object=include_object)")
+    folder.write("migrations/env.py", env)
+    code, said = folder.python("-m", "alembic", "upgrade", "head")
+    assert code == 0, said
+    code, said = folder.init()
+    assert code == 0 and "missing" not in said, said
+    code, said = folder.python("-m", "sagas.cli", "--app", "shop.db:sagas", "worker", "--until-idle")
+    assert code == 0, said
+
+
+def test_nothing_here(folder: Folder) -> None:
+    """A folder without a project: what was looked for is said."""
+    code, said = folder.init()
+    assert code == 1 and "declarative base" in said and "create_engine" in said, said
+
+
+def test_a_command_without_app(folder: Folder) -> None:
+    """`sagas list` still wants to know where, and says what else there is."""
+    code, said = folder.python("-m", "sagas.cli", "list")
+    assert code == 2 and "--app shop.db:sagas" in said and "manage.py sagas" in said, said

@@ -1,0 +1,37 @@
+"""Schedules that are declared for one test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sagas import Saga, Schedule
+from sagas.schedules.declaration import schedules
+from tests.shop.sagas import Ordered, Trip
+
+NAME = "test.nightly"
+MIDNIGHT = datetime(2027, 3, 1, tzinfo=UTC)
+
+
+def at(hours: float) -> datetime:
+    """A moment of the night that these tests play in."""
+    return MIDNIGHT + timedelta(hours=hours)
+
+
+@contextmanager
+def declared(saga: type[Saga[Any]] = Trip, **options: Any) -> Iterator[Schedule[Any]]:
+    """A schedule, hourly unless said otherwise, that this process knows for as long as the block lasts."""
+    if "every" not in options:
+        options.setdefault("cron", "0 * * * *")
+    name = options.setdefault("name", NAME)
+    options.setdefault("input", lambda tick: Ordered(tick.hour))
+    before = schedules.find(name)
+    schedules.discard(name)
+    try:
+        yield Schedule(saga, **options)
+    finally:
+        schedules.discard(name)
+        if before is not None:
+            schedules.add(before)
