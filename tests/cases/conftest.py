@@ -26,6 +26,7 @@ from sagas_outbox.claims import Held
 from sagas_outbox.relay import Relay
 from tests.integration.conftest import other_database, quiet, shop, shop_url, world
 from tests.relay.conftest import new_plant, own_redis, plant_template
+from tests.support.attentive import attentive
 from tests.support.stories import Aside, bring_forward, expire_leases
 from tests.support.workers import one_worker, run_batch
 
@@ -80,7 +81,7 @@ class Mailbox:
 def relaying(publisher: Any, using: str = "default", *, connect: Any = None, **settings: Any) -> Iterator[Relay]:
     """A relay in this process, driven pass by pass or by its own `run`."""
     chosen = Settings(**({"wake": False, "poll": 0.05} | settings))
-    relay = Relay(connect or DjangoStore(using).connect, publisher, chosen, paces=paces)
+    relay = attentive(Relay(connect or DjangoStore(using).connect, publisher, chosen, paces=paces))
     try:
         yield relay
     finally:

@@ -27,6 +27,7 @@ from sagas_outbox.relay import Relay
 from tests.shop.models import Order
 from tests.shop.sagas import Everything, Externals, Kinds, Local, Ordered
 from tests.shop.world import World, world
+from tests.support.attentive import attentive
 from tests.support.stories import NO_WAIT, begin, begin_many, drain, entries, log_of, second_connection
 from tests.support.workers import run_together
 
@@ -108,7 +109,7 @@ def admin() -> Iterator[Client]:
 def relay_of(publisher: Listed) -> Relay:
     """A relay that publishes to a list."""
     store = DjangoStore("default")
-    return Relay(store.connect, publisher, store.settings, paces=rows.paces)
+    return attentive(Relay(store.connect, publisher, store.settings, paces=rows.paces))
 
 
 @pytest.mark.parametrize("payload", ['{"reason": 1e5000}', '{"reason": [1]}', "[]", '{"other": 1e5000}'])

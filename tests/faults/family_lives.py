@@ -25,14 +25,6 @@ class FamilyLives(LongLives):
         with self.connection.transaction():
             FamilyOrder.start(Leg(self.order, int(self.back)), key=self.order, using=self.connection)
 
-    def _end_backoffs(self) -> bool:
-        """As before; a row that has become due in this very moment counts as well. A relay that has just looked finds
-        it when it looks from the beginning again, a few milliseconds later."""
-        return super()._end_backoffs() or bool(self.fetch(
-            "select pg_sleep(0.05) from sagas_outbox where holder is null"
-            " and due_at < clock_timestamp() + interval '1 hour' limit 1"
-        ))  # fmt: skip
-
     def send_due(self, *, rest: bool = False) -> None:
         """No signals here."""
 

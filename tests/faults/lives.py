@@ -31,6 +31,7 @@ from tests.faults.route import Bank, Place, Route, nth
 from tests.faults.scenario import QUEUES
 from tests.faults.sight import Sight
 from tests.faults.till import Till
+from tests.support.attentive import attentive
 
 TABLES = ("sagas_saga", "sagas_log", "sagas_outbox", "sagas_dedupe", "faults_movement", "faults_reservation")
 ROUNDS = 40  # of one life, at most
@@ -176,7 +177,9 @@ class Lives(Sight):
 
     def _relay_and_work(self, worker: Worker) -> Iterator[bool]:
         """Turn after turn as a relay and `sagas_celery.process` do; whether there was anything to do."""
-        relay = Relay(worker.store.connect, self.broker, worker.settings, queues=QUEUES.values(), paces=paces)
+        relay = attentive(
+            Relay(worker.store.connect, self.broker, worker.settings, queues=QUEUES.values(), paces=paces)
+        )
         with closing(Link(worker.store.connect)) as link, closing(relay._link):
             while True:
                 published = relay.run_once()

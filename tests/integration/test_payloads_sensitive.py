@@ -32,6 +32,7 @@ from sagas_django.store import DjangoStore
 from sagas_outbox.relay import Relay
 from tests.shop.payloads import MARKER, Order, Receipt, Review, Vaulted
 from tests.shop.world import World
+from tests.support.attentive import attentive
 from tests.support.codecs import ZlibCodec
 from tests.support.stories import begin, drain
 
@@ -130,7 +131,7 @@ def test_messages_hold_no_payload(redis_server: Redis, settings: Any) -> None:
     publisher = CeleryPublisher(app, "default", timeout=5)
     store = DjangoStore("default")
     with closing(store.connect()) as opened:
-        relay = Relay(lambda: opened, publisher, store.settings, paces=paces)
+        relay = attentive(Relay(lambda: opened, publisher, store.settings, paces=paces))
         assert relay.run_once() == 1
     publisher.reset()
     with closing(redis.Redis.from_url(redis_server.url)) as client:

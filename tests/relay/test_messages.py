@@ -21,6 +21,7 @@ from sagas_outbox.relay import Relay
 from tests.relay.conftest import PlantMaker
 from tests.relay.plant import Plant, wait_until
 from tests.relay.sagas import OTHER_QUEUE, Hop, Job, Single
+from tests.support.attentive import attentive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,9 @@ class _relay:
     def __init__(self, plant: Plant, app: Celery | None = None, **settings: Any) -> None:
         self.publisher = CeleryPublisher(app or plant.celery, "default", timeout=2.0)
         chosen = Settings(**({"publish_timeout": 2.0} | settings))
-        self.relay = Relay(lambda: psycopg.connect(plant.url, autocommit=True), self.publisher, chosen, paces=paces)
+        self.relay = attentive(
+            Relay(lambda: psycopg.connect(plant.url, autocommit=True), self.publisher, chosen, paces=paces)
+        )
 
     def __enter__(self) -> Relay:
         return self.relay
