@@ -22,6 +22,8 @@ ALL: Final = "all"
 FILES: Final = "files"
 OWN_TEST: Final[Mapping[str, tuple[str, str]]] = {
     "README.md": ("tests/docs/test_readme.py", ALL),
+    "async.md": ("tests/kit/test_async.py", ALL),
+    "children-and-fan-out.md": ("tests/integration/test_children_docs.py", ALL),
     "conformance.md": ("tests/conformance/test_docs.py", FILES),
     "django.md": ("tests/packaging/test_startproject.py", FILES),
     "isolation.md": ("tests/integration/test_isolation_docs.py", ALL),

@@ -29,6 +29,8 @@ def play(scenario: str, new_scene: SceneMaker) -> None:
         with scene.connection.transaction():
             LongOrder.start(Leg(scene.order), key=scene.order, using=scene.connection)
         victim = scene.worker("victim", fault=f"{scenario}:pause")
+        if "@approval" in scenario:  # with its signal there before it, nobody ever begins to wait
+            scene.wait_for_hit(victim)
         for note in ("first", "second"):
             with scene.connection.transaction():
                 LongOrder.approval.send(Approval(note), key=scene.order, dedupe_id=note, using=scene.connection)

@@ -75,6 +75,7 @@ def first_saga(browser: Browser, query: str) -> str | None:
     return found and found[1]
 
 
+@pytest.mark.full  # tests/browser/test_demo_operator.py does more with it
 def test_its_admin_can_be_used(start: Start) -> None:
     """Log in as printed, see orders with their sagas, retry one that is parked, see it end; Ctrl-C ends everything."""
     demo = start("10")

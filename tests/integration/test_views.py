@@ -79,9 +79,10 @@ def test_what_the_views_say(world: World) -> None:
 
 
 def test_all_that_failed_last_month_uses_an_index() -> None:
-    """However many sagas have ended in all, only those of the month are looked at."""
+    """However many sagas have ended in all, only those of the month are looked at, or only those that failed."""
     found = plan_of("select * from sagas_v_failures where failed_at >= now() - interval '1 month'")
-    assert "sagas_saga_ended" in found and "sagas_saga_parked" in found and "Seq Scan" not in found, found
+    ended = "sagas_saga_ended" in found or "sagas_saga_failed" in found  # by what the planner knows of the tables
+    assert ended and "sagas_saga_parked" in found and "Seq Scan" not in found, found
 
 
 def test_one_saga_uses_keys() -> None:

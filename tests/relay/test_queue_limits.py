@@ -100,6 +100,7 @@ def test_concurrency_holds_for_all_processes_and_through_kills(plant: Plant, han
     plant.relay()
 
 
+@pytest.mark.full  # tests/integration/test_queues.py has the same in one process
 def test_a_rate_holds_in_every_period(plant: Plant, hands: Hands) -> None:
     """Whoever begins them, in no span of a period more steps begin than the rate says, by the clock of the database;
     and the rate is nearly used."""
