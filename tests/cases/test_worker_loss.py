@@ -131,6 +131,25 @@ def test_wl02_a_step_that_takes_its_worker_with_it(world: World) -> None:
     assert len(world.calls) == 3
 
 
+def test_rc07_a_last_attempt_that_dies_frees_its_ordering_key(world: World) -> None:
+    """The first saga of a key loses its last worker and parks: it leaves the line, and the second one runs."""
+    with transaction.atomic():
+        Deadly.start(Ordered(), key="a", ordering_key="customer-7")
+        Externals.start(Ordered(), key="b", ordering_key="customer-7")
+    mailbox = Mailbox()
+    with relaying(mailbox) as relay:
+        for _ in range(3):
+            [letter] = publish_due(relay, mailbox)
+            with dying_at(Point.AFTER_BODY), pytest.raises(Dead):
+                deliver(letter)
+            expire_leases()
+            assert Externals.get(key="b").steps == {}
+    recover()
+    assert Deadly.get(key="a").status == Status.PARKED
+    assert Externals.get(key="b").status == Status.COMPLETED
+    assert world.count()["blow"] == 3
+
+
 def test_wl02_a_local_step_that_takes_its_worker_with_it(world: World) -> None:
     """A local step is counted as well, although nothing of it happened; and its death is nobody else's attempt."""
     begin(Local)
