@@ -101,7 +101,8 @@ def test_sc03_many_finished_sagas_are_removed_beside_live_traffic(world: World, 
         with connection.cursor() as cursor:
             cursor.execute(
                 "insert into sagas_saga (id, name, version, key, status, seq, input_hash, definition, finished_at)"
-                " select gen_random_uuid(), name, version, key || '-' || n, status, seq, input_hash, definition, finished_at"
+                " select gen_random_uuid(), name, version, key || '-' || n, status, seq, input_hash, definition,"
+                " finished_at"
                 " from sagas_saga, generate_series(1, %s / 600) n", [many],
             )  # fmt: skip
     age()
@@ -114,7 +115,7 @@ def test_sc03_many_finished_sagas_are_removed_beside_live_traffic(world: World, 
         assert prune_batch(dying, age=YEAR / 2, archive=True)
         dying.close()  # killed before its commit
         assert counted("select count(*) from sagas_saga") == before
-        both = [purger(), purger()]
+        both = [purger(many // 12), purger(many // 12)]
         for wait in both:
             wait()
     assert [row.key for row in SagaRow.objects.all()] == ["young"]
@@ -125,9 +126,9 @@ def test_sc03_many_finished_sagas_are_removed_beside_live_traffic(world: World, 
     assert root.get(LIST).status_code == 200
 
 
-def purger() -> Callable[[], None]:
+def purger(limit: int) -> Callable[[], None]:
     """Somebody who purges, in a thread; returns how to wait for the end."""
-    thread = threading.Thread(target=purged, kwargs={"limit": 50})
+    thread = threading.Thread(target=purged, kwargs={"limit": limit})
     thread.start()
 
     def wait() -> None:
