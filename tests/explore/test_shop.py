@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from sagas.testing.processes import ProcessGroup
 
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.full
 def test_the_shops_own_tests_pass(process_group: ProcessGroup, fresh_database: str) -> None:
     """Its saga bears every fault, and a refund that forgets the shipping fee is named in the shortest story."""
     tests = process_group.python(

@@ -98,6 +98,7 @@ def test_every_fault_hits_and_every_promise_is_kept(output: Path) -> None:
     assert still_there(family) == []
 
 
+@pytest.mark.full
 def test_ctrl_c_leaves_nothing_behind(output: Path) -> None:
     """The terminal interrupts the whole group while relay, workers, bank and servers run: all of them end."""
     demo = Demo(output, "--orders", "60")

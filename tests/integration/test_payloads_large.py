@@ -34,7 +34,13 @@ def large(megabytes: int) -> bytes:
     return os.urandom(megabytes * MEGABYTE * 3 // 4)
 
 
-@pytest.mark.parametrize("codec", [None, FernetCodec(Fernet.generate_key())], ids=["plain", "sealed"])
+@pytest.mark.parametrize(
+    "codec",
+    [
+        pytest.param(None, id="plain"),
+        pytest.param(FernetCodec(Fernet.generate_key()), id="sealed", marks=pytest.mark.full),
+    ],
+)
 def test_twenty_megabytes_in_and_out_and_undone(codec: Any, world: World, settings: Any) -> None:
     """A 20 MB input makes a 20 MB result; a later step reads both, and the compensation gets them."""
     settings.SAGAS = {**ENOUGH, "PAYLOAD_CODEC": codec}

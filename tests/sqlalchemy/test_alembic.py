@@ -132,7 +132,13 @@ def ours(url: str, schema: str = "public") -> int:
 
 
 @pytest.mark.parametrize(
-    ("driver", "schema"), [("psycopg", None), ("psycopg", "saga"), ("psycopg2", None), ("asyncpg", "saga")]
+    ("driver", "schema"),
+    [
+        ("psycopg", None),
+        ("asyncpg", "saga"),
+        pytest.param("psycopg", "saga", marks=pytest.mark.full),
+        pytest.param("psycopg2", None, marks=pytest.mark.full),
+    ],
 )
 def test_a_project(driver: str, schema: str | None, empty: str, tmp_path: Path) -> None:
     """Upgrade, autogenerate the user's own tables, upgrade, and `alembic check` finds nothing left; then all back."""

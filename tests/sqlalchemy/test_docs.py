@@ -67,7 +67,7 @@ def test_the_page_is_a_program_that_runs(reader: Path, postgres_server: Postgres
     assert run("sagas --app shop.db:sagas verify", reader, env) == "2 sagas verified, 0 problems\n"
 
 
-@pytest.mark.parametrize("driver", ["psycopg", "psycopg2"])
+@pytest.mark.parametrize("driver", ["psycopg", pytest.param("psycopg2", marks=pytest.mark.full)])
 def test_the_page_on_celery(
     driver: str, reader: Path, postgres_server: Postgres, redis_server: Redis, process_group: ProcessGroup
 ) -> None:
