@@ -25,7 +25,9 @@ from sagas.embedded import Embedded
 CHUNK = 100  # sagas started before the worker has to have finished them all
 LONGEST = 60.0  # seconds for one chunk
 CONNECTIONS = (
-    "select count(*), count(*) filter (where state like 'idle in transaction%') from pg_stat_activity"
+    # whoever is between two statements is idle for a moment
+    "select count(*), count(*) filter (where state like 'idle in transaction%'"
+    " and state_change < clock_timestamp() - interval '1 second') from pg_stat_activity"
     " where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'"
 )
 
