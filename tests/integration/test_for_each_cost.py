@@ -17,6 +17,7 @@ from tests.support.stories import differences
 ROUNDS = 2
 ITEMS = 10_000
 MOST = 1.5
+LONGEST = 120.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,10 @@ def fanned(many: int) -> float:
     began = time.perf_counter()
     with transaction.atomic():
         started = Fanned.start(Many(many), key="f")
-    run()
-    took = time.perf_counter() - began
-    assert Fanned.get(id=started.id).status == Status.COMPLETED
-    return took
+    while Fanned.get(id=started.id).status != Status.COMPLETED:  # the look at its items may be due a moment later
+        assert time.perf_counter() - began < LONGEST, "the fan-out did not end"
+        run()
+    return time.perf_counter() - began
 
 
 @pytest.mark.full
