@@ -51,6 +51,7 @@ def weight(result: Raw | UnsetType) -> int:
 
 
 def brings_much(recording: Recording) -> bool:
+    """Whether a large result is recorded with it."""
     return any(
         entry.data.result is not UNSET and weight(entry.data.result) > LARGE for entry in recording.decision.entries
     )

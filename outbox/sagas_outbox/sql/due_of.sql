@@ -56,7 +56,7 @@ with given as materialized (
     update sagas_outbox o
     set due_at = coalesce(%(now)s::timestamptz, clock_timestamp()) + make_interval(secs => b.seconds)
     from behind b join found f on f.id = b.row_id
-    where o.id = b.row_id
+    where o.id = b.row_id and b.row_id between 1 and 9223372036854775807 -- always: the planner expects few
     returning o.id, o.token, f.nth_lane
 )
 select d.id, d.token, d.deliveries, d.nth_lane, d.found, d.place, d.number
