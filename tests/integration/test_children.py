@@ -204,6 +204,8 @@ def test_a_branch_that_fails_recalls_the_child_beside_it(world: World) -> None:
 
         @step(compensate=None, after=[])
         def fail(self) -> None:
+            if not SagaRow.objects.filter(parent=self.id).exists():
+                raise Retry("the branch beside this one has not begun yet")
             raise Refused("no")
 
     run = begin(Beside)
