@@ -20,13 +20,14 @@ from psycopg.pq import TransactionStatus
 from sagas import clock, machine
 from sagas.alarms import alarm, committed
 from sagas.definition import Saga
-from sagas.events import Attempt, Direction, Event, Signal, Succeeded, Unstorable, Work
+from sagas.duty import Duty, duty
+from sagas.events import Attempt, Decision, Direction, Event, Signal, Succeeded, Unstorable, Work
 from sagas.keys import idempotency_key
 from sagas.onward import brings_much, has_loaded, next_delivery
 from sagas.points import Point, reached
 from sagas.store import rows
 from sagas.store.rows import Connection, Delivery, Recording
-from sagas.takeover import Misplaced, has_one_attempt
+from sagas.takeover import Misplaced
 from sagas.tally import Tally
 from sagas_outbox import claims
 from sagas_outbox.link import Link
@@ -81,7 +82,7 @@ class Recorder:
         holder: str,
         lease: float,
         goes_on: Callable[[str, str], bool],
-        follows: Callable[[Delivery, Work], bool] = lambda delivery, work: True,
+        follows: Callable[[Delivery, Duty], bool] = lambda delivery, following: True,
     ) -> None:
         self._link, self._find, self.holder, self._lease, self._goes_on = link, find, holder, lease, goes_on
         self._follows = follows
@@ -179,6 +180,7 @@ class Recorder:
             try:
                 with self._link.use() as connection:
                     session.turn(connection)
+                self._call_next_signals(session.written)
                 committed(session.written, self.tally)
                 return
             except BROKEN as problem:
@@ -187,6 +189,16 @@ class Recorder:
                 return
             attempt += 1
             time.sleep(min(PAUSE * attempt, LONGEST_PAUSE))
+
+    def _call_next_signals(self, written: Sequence[Recording]) -> None:
+        """Signals that were put off until the one before them was applied need not wait any longer."""
+        lines = [f"{each.delivery.name} {each.delivery.key}" for each in written if each.delivery.kind == "signal"]
+        if lines:
+            try:
+                with self._link.use() as connection:
+                    claims.next_signals(connection, lines, now=clock.now())
+            except psycopg.Error as problem:
+                log.warning("signals that wait for their turn come a moment later: %s", problem)
 
     def record_inside(
         self, connection: Connection, happened: list[Happened], written: list[Recording] | None = None
@@ -215,7 +227,8 @@ class Recorder:
 
     def recording(self, delivery: Delivery, event: Event | Misplaced) -> Recording:
         """Decide about one event."""
-        plan = self._find(delivery).plan
+        definition = self._find(delivery)
+        plan = definition.plan
         if isinstance(event, Misplaced):
             attempt = delivery.attempt
             assert attempt is not None
@@ -223,18 +236,26 @@ class Recorder:
             decision = machine.place(plan, delivery.state, now, Work(attempt.step, attempt.direction))
         else:
             decision = machine.decide(plan, delivery.state, event)
-        goes_on = bool(
-            delivery.attempt
-            and decision.rows
-            and decision.rows[0].delay == 0
-            and decision.rows[0].direction is not Direction.SETTLE  # which needs what the dedupe table knows by then
+        goes_on = (
+            bool(decision.rows)
+            and delivery.attempt is not None
             and not isinstance(event, Misplaced)
-            and not has_one_attempt(plan, Work(decision.rows[0].step, decision.rows[0].direction))
-            and has_loaded(delivery, decision)
-            and self._goes_on(delivery.queue, decision.rows[0].queue)
-            and self._follows(delivery, Work(decision.rows[0].step, decision.rows[0].direction))
+            and self._is_next(definition, delivery, decision)
         )
         return Recording(delivery, decision, machine.finished(decision.state), goes_on, frees=plan.has_locks)
+
+    def _is_next(self, definition: type[Saga[Any]], delivery: Delivery, decision: Decision) -> bool:
+        """Whether this worker goes on at once with the row that is kept."""
+        row = decision.rows[0]
+        if row.delay or row.direction is Direction.SETTLE:  # which needs what the dedupe table knows by then
+            return False
+        following = duty(definition, row.step, row.direction)
+        return (
+            not following.has_one_attempt
+            and has_loaded(delivery, decision)
+            and self._goes_on(delivery.queue, row.queue)
+            and self._follows(delivery, following)
+        )
 
     def write(self, connection: Connection, batch: list[Recording]) -> dict[int, bool]:
         """One record statement, and one for each large payload after it; a batch that a single bad value spoils is

@@ -22,6 +22,7 @@ PUBLISH_DOUBLINGS = 6  # the publish window grows to 64 times at most
 
 Connection = psycopg.Connection[Any]
 Held = tuple[int, int]  # id and token of an outbox row
+Work = tuple[str | None, str | None, str | None]  # saga name, step and direction of an outbox row
 
 
 class Claimed(NamedTuple):
@@ -36,6 +37,11 @@ class Claimed(NamedTuple):
     direction: str | None
     deliveries: int  # above 0: begun before, and its lease ended
     publishes: int
+
+    @property
+    def work(self) -> Work:
+        """What it is to be run for."""
+        return self.name, self.step, self.direction
 
 
 class Lane(NamedTuple):
@@ -55,6 +61,7 @@ class Ask:
     mark: datetime = LONG_AGO  # there is nothing before
     turn: int = 0  # of lanes that are alike, the lowest first
     found: int = 0  # how many there were; written by the claim
+    taken: list[Work] = field(default_factory=list)  # what was taken for publishing; written by the claim
 
 
 @dataclass(slots=True)
@@ -122,7 +129,12 @@ def claim(
         "holder": holder, "window": window, "begun": begun, "doublings": PUBLISH_DOUBLINGS
     }  # fmt: skip
     answer = run(connection, query(PACKAGE, "claim"), parameters).fetchall()
-    return [Claimed._make(row) for *row, lane, found, place, _ in answer if wants.take(lane, found, place)]
+    claimed = []
+    for *row, lane, found, place, _ in answer:
+        if wants.take(lane, found, place):
+            claimed.append(Claimed._make(row))
+            wants.asks[lane - 1][1].taken.append(claimed[-1].work)
+    return claimed
 
 
 def lock_due(
@@ -201,6 +213,11 @@ def release(
     """Give up rows that were claimed for publishing and not published; they are due again after `delay` seconds."""
     parameters = _pairs(held) | {"holder": holder, "delay": delay, "now": now}
     return {row[0] for row in run(connection, query(PACKAGE, "release"), parameters)}
+
+
+def next_signals(connection: Connection, lines: Sequence[str], *, now: datetime | None) -> None:
+    """Make the next signal of each ordering key due that waited for the one before it."""
+    run(connection, query(PACKAGE, "next_signals"), {"lines": sorted(set(lines)), "now": now})
 
 
 def discard(connection: Connection, held: Sequence[Held]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from datetime import timedelta
 from typing import Any
@@ -12,10 +13,12 @@ import pytest
 from django.db import connection, transaction
 
 from sagas import KEEP, InvalidInput, PayloadTooLarge
+from sagas.embedded import Embedded
 from sagas.errors import NotPossible
 from sagas.settings import Settings
 from sagas.states import Status
 from sagas_django.models import OutboxRow
+from sagas_django.store import DjangoStore
 from tests.shop.waiting import Crowded, Patient, Review, Reviewed, Sleeper
 from tests.shop.world import World
 from tests.support.stories import (
@@ -159,6 +162,19 @@ def test_when_the_first_of_two_rolls_back_the_second_counts(world: World) -> Non
 
 
 # --- order ---
+
+
+def test_signals_that_pile_up_are_applied_one_after_the_other_without_a_pause(world: World) -> None:
+    """Each is called as soon as the one before it is applied: thirty of them are no matter of many seconds."""
+    saga = begin(Crowded)
+    with transaction.atomic():
+        for number in range(30):
+            Crowded.waits()[number % 2].send(str(number), key="a")
+    began = time.monotonic()
+    Embedded(DjangoStore("default"), concurrency=1).run(until_idle=True)
+    found = [entry.data["result"] for entry in entries(saga) if entry.kind == "signalled"]
+    assert found == [str(number) for number in range(30)]
+    assert time.monotonic() - began < 7  # half a second each: fifteen
 
 
 def test_signals_of_one_sender_arrive_in_order(world: World) -> None:
