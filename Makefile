@@ -11,12 +11,14 @@ unexport PIP_TARGET
 unexport PIP_PREFIX
 export PIP_USER := 0
 
-.PHONY: help demo demo-up docs test faults flat soak chaos lint bench bench-growth bench-quick clean
+.PHONY: help demo demo-up docs test test-all matrix faults flat soak chaos lint bench bench-growth bench-quick clean
 
 help:
 	@echo "make demo         a shop and its bank, 200 orders, two kills and a wiped Redis, a summary"
 	@echo "make demo-up      the same shop left running for DEMO_MINUTES (60), with its admin to look at and to operate"
 	@echo "make test         lint, then every test, against real servers"
+	@echo "make test-all     every test, the long ones too, then the matrix; at most five hours"
+	@echo "make matrix       a slice of the tests against the built wheel, with several Pythons, Djangos, Postgreses, ..."
 	@echo "make faults       a process dies at every point, and at every pair of them, in some ten minutes"
 	@echo "make flat         memory, connections and sessions after 2,000 and after 10,000 sagas, in some four minutes"
 	@echo "make soak         the same after 200,000 steps (STEPS=), and the outbox is empty and small; takes long"
@@ -24,8 +26,8 @@ help:
 	@echo "make lint         ruff, import-linter, mypy"
 	@echo "make docs         the documentation as a site, in build/site; strict, with every link checked"
 	@echo "make bench-quick  the most telling speed ratios, in about two minutes"
-	@echo "make bench        all speed ratios against the peers, with a picture, in some twenty minutes"
-	@echo "make bench-growth what a million finished or due sagas, an old transaction and many queues cost"
+	@echo "make bench        all speed ratios against the peers, with a picture, in some half an hour"
+	@echo "make bench-growth what a million finished or due sagas, an old transaction and many queues cost, as curves"
 	@echo "make clean        remove .venv and everything generated"
 
 demo: .venv/installed-demo
@@ -36,6 +38,16 @@ demo-up: .venv/installed-demo
 
 test: lint
 	$(VENV) -m pytest
+
+# Both parts run, whatever becomes of the first, and each is bounded.
+test-all: lint
+	@failed=0; \
+	timeout 10800 $(VENV) -m pytest -m "full or not full" --maxfail=50 || failed=1; \
+	timeout 7200 $(VENV) -m nox || failed=1; \
+	exit $$failed
+
+matrix: .venv/installed-dev
+	timeout 7200 $(VENV) -m nox
 
 faults: .venv/installed-dev
 	timeout 3600 $(VENV) -m pytest tests/faults -m "full or not full" --maxfail=20
@@ -86,5 +98,5 @@ bench-quick: .venv/installed-dev
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-bench dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-bench .nox dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -19,7 +19,7 @@ JOINING = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security-policy.md",
 }
-SCHEMA = ROOT / "sagas" / "store" / "schema" / "0001_initial.sql"
+SCHEMA = ROOT / "sagas" / "store" / "schema"
 TABLE = re.compile(r"^create table (\w+) \((.*?)^\)", re.MULTILINE | re.DOTALL)
 COLUMN = re.compile(
     r"^    (?!constraint|check)(\w+) ([\w ]+?(?:\[\])?)(?= not null| default| constraint|,|$)([^,]*),?(?: -- (.*))?$"
@@ -54,7 +54,7 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Let links lead to pages of the site; what is no page of it is named, and not linked."""
     if page.file.src_uri == "sql-schema.md":
-        markdown = markdown.replace("<!-- columns -->", "\n".join(columns(SCHEMA.read_text())))
+        markdown = markdown.replace("<!-- columns -->", "\n".join(columns(schema())))
     from_root = page.file.src_uri in JOINING.values()
     parts = FENCES.split(markdown)
     return "".join(part if part.startswith("```") else LINK.sub(_follow(from_root), part) for part in parts)
@@ -75,6 +75,13 @@ def _follow(from_root: bool) -> Any:
         return f"{found['image']}[{found['text']}]({inside}{found['anchor'] or ''})"
 
     return follow
+
+
+def schema() -> str:
+    """All files that make tables, the first one first."""
+    return "\n".join(
+        path.read_text() for path in sorted(SCHEMA.glob("*.sql"), key=lambda path: "initial" not in path.name)
+    )
 
 
 def columns(schema: str) -> list[str]:

@@ -65,6 +65,7 @@ TEMPLATES = [
 ROOT_URLCONF = "example_project.urls"
 STATIC_URL = "static/"
 USE_TZ = True
+TIME_ZONE = "UTC"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 CELERY_BROKER_URL = os.environ.get("REDIS_URL", "redis://localhost:6379/0")

@@ -29,8 +29,8 @@ from typing import Any
 
 import psycopg
 
-from sagas.body import SagaClass
-from sagas.events import Answer, Direction, Work
+from sagas.duty import is_awaited
+from sagas.events import Answer, Direction
 from sagas.guard import Apart
 from sagas.heart import Heart, Job
 from sagas.perform import Found
@@ -49,20 +49,6 @@ HELD_UP = 1.0  # seconds without an answer of the loop that are reported
 
 Perform = Callable[[Job, Delivery, Apart], Awaitable[Found]]
 
-_awaited: dict[SagaClass, frozenset[Work]] = {}
-
-
-def awaited_work(definition: SagaClass) -> frozenset[Work]:
-    """The work of a saga whose function is `async def`."""
-    found = _awaited.get(definition)
-    if found is None:
-        work = [Work(step.name, Direction.DO) for step in definition.steps if step.awaited and step.external]
-        for step in definition.steps:
-            if step.undo is not None and step.undo.awaited:
-                work += [Work(step.name, Direction.UNDO), Work(step.name, Direction.SETTLE)]
-        found = _awaited[definition] = frozenset(work)
-    return found
-
 
 def is_suspect(delivery: Delivery) -> bool:
     """Whether a body may be what ends its worker: it was there twice, or has only one more chance."""
@@ -73,10 +59,11 @@ def is_suspect(delivery: Delivery) -> bool:
 
 
 def awaited_names() -> list[str]:
-    """All such work of this process, each as name of the saga, step and direction."""
+    """All work of this process whose function is `async def`, each as name of the saga, step and direction."""
     return [
-        f"{each.saga_name} {work.step} {work.direction.value}"
-        for each in registry.definitions() for work in awaited_work(each)
+        f"{each.saga_name} {step.name} {direction.value}"
+        for each in registry.definitions() for step in each.steps for direction in Direction
+        if is_awaited(step, direction)
     ]  # fmt: skip
 
 

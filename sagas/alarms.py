@@ -34,10 +34,11 @@ def alarm(recording: Recording) -> None:
 
 def committed(written: list[Recording], tally: Tally) -> None:
     """Count what is committed, and tell callbacks of it; the list is empty afterwards. Never raises."""
-    for each in written:
-        try:
-            tally.recorded(each.delivery.name, each.delivery.state, each.decision.entries)
-            hooks.committed(each.delivery, each.delivery.state, each.decision)
-        except Exception:
-            log.exception("%s: is recorded; what is told of it could not be", each.delivery.label)
+    tally.recorded((each.delivery.name, each.delivery.state, each.decision.entries) for each in written)
+    if hooks.listeners():
+        for each in written:
+            try:
+                hooks.committed(each.delivery, each.delivery.state, each.decision)
+            except Exception:
+                log.exception("%s: is recorded; what is told of it could not be", each.delivery.label)
     written.clear()

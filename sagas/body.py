@@ -16,8 +16,8 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from sagas import codec, errors, locking
-from sagas.definition import Saga
-from sagas.events import Attempt, ErrorText
+from sagas.duty import SagaClass, steps_of
+from sagas.events import Attempt, Direction, ErrorText
 from sagas.fold import track_of
 from sagas.guard import Apart, Guard
 from sagas.head import Head
@@ -31,20 +31,13 @@ from sagas.step import Step, StepRun
 from sagas.store.rows import Delivery
 from sagas.takeover import Argument
 
-SagaClass = type[Saga[Any]]
 MAX_PROGRESS = 64 * 1024  # bytes
 GuardFor = Callable[[Delivery, str], Guard]  # for an attempt and its idempotency key
 
 
-_steps: dict[SagaClass, Mapping[str, Step[Any, Any]]] = {}
-
-
 def step_named(definition: SagaClass, name: str) -> Step[Any, Any]:
     """One declared step of a definition."""
-    steps = _steps.get(definition)
-    if steps is None:
-        steps = _steps[definition] = {step.name: step for step in definition.steps}
-    return steps[name]
+    return steps_of(definition)[name]
 
 
 class Body(msgspec.Struct, kw_only=True, eq=False):
@@ -60,7 +53,7 @@ class Body(msgspec.Struct, kw_only=True, eq=False):
     transaction: LocalTransaction | None = None  # of a local step
     apart: Apart | None = None  # where an `async def` body waits for the database; None: it runs alone
     awaits: bool = False  # whether it is `async def`
-    idempotency_key: str = ""
+    keyed: tuple[Direction, int] | None = None  # direction and generation of its idempotency key
     effects: int = 0  # of this attempt that happened, or may have
     had: set[str] = msgspec.field(default_factory=set)  # names of those that have their answer, or wait for it
     read: Any = UNSET  # the input, once it was asked for
@@ -112,6 +105,13 @@ class Body(msgspec.Struct, kw_only=True, eq=False):
     @property
     def key(self) -> str:
         return self.delivery.key
+
+    @property
+    def idempotency_key(self) -> str:
+        if self.keyed is None:  # nothing is asked of another system
+            return ""
+        direction, generation = self.keyed
+        return idempotency_key(self.id, self.attempt_event.step, direction, generation)
 
     @property
     def attempt(self) -> int:

@@ -7,6 +7,8 @@ wrong; 2 it was called in a wrong way.
 
 from __future__ import annotations
 
+import json
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -15,7 +17,9 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from sagas.desk import Desk
-from sagas.errors import SagaError
+from sagas.errors import InvalidInput, SagaError
+from sagas.failure import clean
+from sagas_outbox.encoding import briefly
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,6 +100,11 @@ class Command:
     also: tuple[str, ...] = ()  # other names of it
 
 
+LONGEST: Final = 1_000_000  # characters of an argument: a payload may be among them
+LARGEST: Final = 2**31 - 1
+MOST_TIME: Final = 1_000_000.0  # days or seconds
+CONTROLS: Final = ("Cc", "Cf", "Cs", "Zl", "Zp")  # of Unicode: control, format, surrogates, separators of lines
+KEPT: Final = "\n\t\u200c\u200d"  # the last two join letters, and do nothing else
 JSON: Final = Argument(name="--json", help="write JSON, for programs", type=bool)
 
 
@@ -105,6 +114,26 @@ class Ending:
 
     message: str
     written: bool  # the message is in the JSON already
+
+
+def check(command: Command, given: Mapping[str, Any]) -> None:
+    """See to it that what was typed is something that Postgres can be asked about.
+
+    Raises:
+        InvalidInput: an argument is not; its name is in the message.
+    """
+    for argument in command.arguments:
+        found = given.get(argument.key)
+        for value in found if isinstance(found, list | tuple) else (found,):
+            if isinstance(value, str) and clean(value, LONGEST) != value:
+                raise InvalidInput(
+                    f"{argument.name}: a text of at most {LONGEST} characters, without NUL or lone surrogates",
+                    path=argument.key,
+                )
+            if isinstance(value, int) and not -LARGEST <= value <= LARGEST:
+                raise InvalidInput(f"{argument.name}={briefly(value)}: at most {LARGEST:,}", path=argument.key)
+            if isinstance(value, float) and not abs(value) <= MOST_TIME:  # which no NaN is
+                raise InvalidInput(f"{argument.name}={value}: at most {MOST_TIME:,.0f}", path=argument.key)
 
 
 def carry_out(
@@ -125,8 +154,10 @@ def carry_out(
         SagaError: it cannot be done; not with "json", where that is written.
     """
     if not given.get("json"):
-        complaint = command.run(desk(), given, Talk(say=say, complain=complain, bar=bar))
-        return None if complaint is None or complaint == "" else Ending(message=complaint, written=False)
+        talk = Talk(say=lambda line: say(visible(line)), complain=lambda line: complain(visible(line)), bar=bar)
+        check(command, given)
+        complaint = command.run(desk(), given, talk)
+        return None if complaint is None or complaint == "" else Ending(message=visible(complaint), written=False)
     said: list[str] = []
     data: list[Any] = []
     error: str | None = None
@@ -138,6 +169,7 @@ def carry_out(
             data.append(value)
 
     try:
+        check(command, given)
         error = command.run(desk(), given, Talk(say=said.append, complain=said.append, give=give, json=True)) or None
     except SagaError as problem:
         error = str(problem)
@@ -147,6 +179,24 @@ def carry_out(
     return None if error is None else Ending(message=error, written=True)
 
 
+def visible(text: str) -> str:
+    """Text with control characters spelled out, such as `\\x1b`; line breaks and tabs stay.
+
+    Names, keys and errors are other people's: they must not clear a terminal, set its title, or turn text around.
+    """
+    if text.isprintable():
+        return text
+    return "".join(each.encode("unicode_escape").decode("ascii") if _controls(each) else each for each in text)
+
+
+def _controls(character: str) -> bool:
+    """Whether a terminal may obey it instead of showing it."""
+    return character not in KEPT and unicodedata.category(character) in CONTROLS
+
+
 def as_json(value: Any) -> str:
-    """A value as one line of JSON; what JSON has no word for as text."""
-    return msgspec.json.encode(value, enc_hook=str).decode()
+    """A value as one line of JSON, for a terminal too; what JSON has no word for as text."""
+    text = msgspec.json.encode(value, enc_hook=str).decode()
+    if text.isprintable():
+        return text
+    return "".join(json.dumps(each)[1:-1] if _controls(each) else each for each in text)

@@ -34,6 +34,7 @@ from sagas_outbox.claims import Held, Room
 from sagas_outbox.link import Link
 from sagas_outbox.packing import pack
 from sagas_outbox.scan import Marks
+from sagas_outbox.turns import Turns
 from sagas_outbox.wake import THROTTLE, Ear
 
 log = logging.getLogger("sagas.worker")
@@ -72,6 +73,7 @@ class Embedded:
         )  # fmt: skip
         self._link = Link(store.connect)
         self._marks = Marks()
+        self._turns = Turns()
         self._rooms: list[Room] = []  # of the last claim
         self._busy = 0
         self._awaited: list[str] = []
@@ -142,6 +144,7 @@ class Embedded:
                 self.pace.save_if_due(connection)
                 found = self._due(connection, free)
                 self._marks.claimed(len(found.jobs) + len(found.awaited), self._rooms)
+                self._turns.note(self._rooms)
                 return found
         except psycopg.Error as problem:
             log.warning("cannot claim, trying again in %s s: %s", self.settings.poll, problem)
@@ -174,13 +177,13 @@ class Embedded:
 
     def _lock_due(self, connection: claims.Connection, free: int, slots: int) -> list[tuple[Held, int]]:
         """Rows for the threads, and, looked for apart, rows for the event loop."""
-        served = sorted(queue for queue in self._marks.lanes if self._serves(queue))
+        served = [queue for queue in self._marks.lanes if self._serves(queue)]
         healthy, now = time.monotonic() >= self._healthy_since, clock.now()
-        rooms = self._marks.rooms((queue, self._rows(free)) for queue in served) if free > 0 else []
+        rooms = self._marks.rooms(self._turns.share(served, self._rows(free))) if free > 0 else []
         self._rooms = rooms
         if not self._awaited:
             return claims.lock_due(connection, rooms, begun=healthy, now=now) if rooms else []
-        places = self._marks.rooms((queue, slots) for queue in served)
+        places = self._marks.rooms(self._turns.share(served, slots))
         self._rooms = [*rooms, *places]
         found = claims.lock_due_of(connection, places, work=self._awaited, begun=healthy, now=now) if places else []
         if rooms:

@@ -259,10 +259,21 @@ def _finding(caller: Caller, name: str | None, key: str | None, id: UUID | None)
     text = yield query(PACKAGE, "get"), msgspec.json.encode(requests.to_find(name, key, id)).decode()
     if text is None:
         raise errors.SagaNotFound(_missing(name, key, id, caller))
-    found = msgspec.json.decode(text, type=_Found)
+    found = _read(text, caller)
     if name is not None and found.name != name:
         raise errors.SagaNotFound(f"saga {id} on {caller.name} is a {found.name}, not a {name}; use its own class")
     return SagaRun(**{field: getattr(found, field) for field in _Found.__struct_fields__})
+
+
+def _read(text: str, caller: Caller) -> _Found:
+    try:
+        return msgspec.json.decode(text, type=_Found)
+    except msgspec.MsgspecError as problem:
+        saga = msgspec.json.decode(text)
+        raise errors.CodecError(
+            f"saga {saga['name']} {saga['id']} (key {saga['key']!r}) on {caller.name}: its row cannot be read: "
+            f"{problem}; `sagas verify` compares it with its log, `sagas rebuild` makes it again from there"
+        ) from problem
 
 
 def cancel(
@@ -341,10 +352,12 @@ def _requesting(
     caller: Caller, name: str | None, kind: str, key: str | None, id: UUID | None, reason: str, actor: str,
     step: str = "", result: Any = None, seen: int | None = None,
 ) -> Work[SagaRun]:  # fmt: skip
-    requests.text(reason, "reason", requests.MAX_REASON)
+    reason = requests.text(reason, "reason", requests.MAX_REASON)
+    actor = requests.optional(actor, "actor", requests.MAX_KEY)
     found = yield from _finding(caller, name, key, id)
     definition = registry.get(found.name, found.version)
     requests.check_kind(definition.plan, kind, step)
+    requests.check_seen(seen)
     queue = definition.plan.steps[0].queue
     payload: dict[str, Any] = {"reason": reason, "actor": actor} | ({"step": step} if step else {})
     if kind in RESOLUTIONS:

@@ -56,6 +56,7 @@ class Kind(StrEnum):
     SETTLE_UNDECIDED = "settle_undecided"
     LATE_ANSWER = "late_answer"
     REBUILT = "rebuilt"
+    DOUBTED = "doubted"
     CANCEL_REQUESTED = "cancel_requested"
     RETRIED = "retried"
     REDONE = "redone"

@@ -262,19 +262,28 @@ class Rebuild(msgspec.Struct, frozen=True):
     """The saga's rows were lost and are made again from its log: what was under way is in doubt."""
 
 
+class Doubt(msgspec.Struct, frozen=True):
+    """Work may have been done that the log does not know of: the database has gone back in time."""
+
+    work: tuple[Work, ...] = ()  # none: whatever is still to be done outside
+    first_begun_at: float | None = None  # epoch seconds: not before
+    actor: str = ""
+    reason: str = ""
+
+
 Answer = (
     Succeeded | Unstorable | Refused | Failed | NotDone | Undecided | Lost | Withdrawn
     | Waits | TimedOut | Chosen | Skipped | Blocked | Begot | Recalled | Looks
 )  # fmt: skip
 Request = (
     Cancel | RetryNow | Abort | Redo | Resolution | Pause | Resume | Signal | LateAnswer | Rebuild
-    | Children | UndoCompleted
+    | Doubt | Children | UndoCompleted
 )  # fmt: skip
 Event = Start | Answer | Request
 EVENTS: tuple[type[Event], ...] = (
     Start, Succeeded, Unstorable, Refused, Failed, NotDone, Undecided, Lost, Withdrawn, Waits, TimedOut, Chosen,
     Skipped, Blocked, Begot, Recalled, Looks, Cancel, RetryNow, Abort, Redo, MarkDone, MarkNotDone, SkipStep,
-    MarkUndone, Pause, Resume, Signal, LateAnswer, Rebuild, Children, UndoCompleted,
+    MarkUndone, Pause, Resume, Signal, LateAnswer, Rebuild, Doubt, Children, UndoCompleted,
 )  # fmt: skip
 
 

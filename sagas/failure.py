@@ -23,11 +23,15 @@ def error_text(error: BaseException, *, hide: Collection[str] = ()) -> ErrorText
     """
     try:
         message = str(error)
-    except Exception as problem:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as problem:  # it may even ask for the end of the process
         message = f"(its text cannot be had: {type(problem).__name__})"
     try:
         trace = "".join(traceback.format_exception(type(error), error, error.__traceback__, limit=-20))
-    except Exception:
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
         trace = ""
     if hide:
         message, trace = scrub(message, hide), scrub(trace, hide)

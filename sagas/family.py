@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
 import msgspec
+import psycopg
 import uuid_utils.compat as uuid_utils
 from msgspec import Raw
 
-from sagas import clock, codec, machine
-from sagas.body import Body, SagaClass, step_named
+from sagas import clock, codec, machine, tracing
+from sagas.body import Body, step_named
 from sagas.children import Child
+from sagas.duty import SagaClass
 from sagas.each import Each
 from sagas.errors import CodecError, InvalidInput
 from sagas.events import Begot, Children, Failed, Start
+from sagas.failure import clean
 from sagas.head import Head
 from sagas.payloads import PLAIN, Payloads
 from sagas.registry import registry
@@ -27,6 +31,8 @@ from sagas.store import large
 from sagas.store.rows import Connection, Delivery
 from sagas.store.starting import branch
 from sagas_outbox.queries import query, run
+
+log = logging.getLogger("sagas.worker")
 
 PACKAGE = "sagas.store"
 BATCH = 500  # children that are started with one commit, at most
@@ -62,7 +68,7 @@ def to_start(
     """
     first = machine.decide(definition.plan, None, Start(NULL))
     generation = machine.step_of(parent.state, step).generation
-    headers = dict(parent.reader.head(parent.history).headers)
+    headers = dict(parent.reader.head(parent.history).headers) | tracing.headers()  # of the attempt that starts them
     children = []
     for ending, given in inputs:
         raw = codec.encode(given, declared=definition.input_type, limit=limit, of=f"saga {definition.saga_name}")
@@ -131,15 +137,20 @@ def _items_to_start(
     return to_start(step.of, parent, step.name, numbered, limit=limit, payloads=payloads)
 
 
-def look(connection: Connection, deliveries: Sequence[Delivery], settings: Settings) -> None:
+def look(connection: Connection, deliveries: Sequence[Delivery], settings: Settings) -> list[Delivery]:
     """See how the children of sagas stand that are to be told, one statement for all of them.
 
-    Raises:
-        PayloadLocked: a result cannot be opened in this process.
+    Returns:
+        Those that this process cannot make anything of: a result that it cannot open, a row that was damaged.
     """
-    told = [(each, _step_of(each)) for each in deliveries]
-    if not told:
-        return
+    if not deliveries:
+        return []
+    told, wrong = [], []
+    for each in deliveries:
+        try:
+            told.append((each, step_named(registry.get(each.name, each.version), _step_of(each)).name))
+        except (KeyError, msgspec.MsgspecError) as problem:
+            wrong.append(_odd(each, problem))
     wanted = {(each.saga_id, branch(step, _generation(each, step))) for each, step in told}
     parameters = {
         "parents": [parent for parent, _ in wanted], "branches": [name for _, name in wanted], "now": clock.now(),
@@ -149,7 +160,18 @@ def look(connection: Connection, deliveries: Sequence[Delivery], settings: Setti
         stands.setdefault((parent, name), []).append(line)
     for each, step in told:
         lines = stands.get((each.saga_id, branch(step, _generation(each, step))), [])
-        each.children = _seen(connection, each, step, lines, settings)
+        try:
+            each.children = _seen(connection, each, step, lines, settings)
+        except psycopg.Error:
+            raise
+        except Exception as problem:
+            wrong.append(_odd(each, problem))
+    return wrong
+
+
+def _odd(delivery: Delivery, problem: Exception) -> Delivery:
+    log.error("%s: it waits: how its children stand cannot be told: %s", delivery.label, clean(repr(problem), 500))
+    return delivery
 
 
 def _step_of(delivery: Delivery) -> str:

@@ -97,11 +97,11 @@ def _started(state: State, entry: Entry) -> State:
 
 
 def _step_done(state: State, entry: Entry) -> State:
-    track = replace(_counted(state, entry), unknown=False, failures=0, asked=0)
+    track = replace(_counted(state, entry), unknown=False, doubted=False, failures=0, asked=0)
     result, waiting = entry.data.ref, state.steps.get(entry.step or "", UNTOUCHED).signals
     return _ended(
         state, entry, status=StepStatus.DONE, result=entry.seq if result is None else result, ended=entry.seq,
-        do=track, until=None, signals=tuple(seq for seq in waiting if seq != result),
+        do=track, until=None, signals=tuple([seq for seq in waiting if seq != result]),
     )  # fmt: skip
 
 
@@ -195,6 +195,12 @@ def _late_answer(state: State, entry: Entry) -> State:
 def _rebuilt(state: State, entry: Entry) -> State:
     name = _track_field(entry.data)
     return _with_step(state, entry, **{name: _counted(state, entry)}) if entry.data.unknown else state
+
+
+def _doubted(state: State, entry: Entry) -> State:
+    if entry.step is None:
+        return state
+    return _with_step(state, entry, **{_track_field(entry.data): _counted(state, entry, doubted=True)})
 
 
 def _cancel_requested(state: State, entry: Entry) -> State:
@@ -293,6 +299,7 @@ EVOLVE: Final[dict[Kind, Callable[[State, Entry], State]]] = {
     Kind.SETTLE_UNDECIDED: _undecided,
     Kind.LATE_ANSWER: _late_answer,
     Kind.REBUILT: _rebuilt,
+    Kind.DOUBTED: _doubted,
     Kind.CANCEL_REQUESTED: _cancel_requested,
     Kind.RETRIED: _retried,
     Kind.REDONE: _redone,

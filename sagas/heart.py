@@ -43,6 +43,7 @@ class Job:
     since: float = field(default_factory=time.monotonic)  # when the running body began, or the job was made
     timeout: float = 0.0
     warned: bool = False
+    spent: float = 0.0  # seconds in bodies since rows were added last
 
 
 class Heart:
@@ -110,13 +111,14 @@ class Heart:
 
     def begin_body(self, job: Job, delivery: Delivery, timeout: float) -> None:
         """A body begins, and may take `timeout` seconds."""
-        with self._lock:
-            job.running, job.since, job.timeout, job.warned = delivery, time.monotonic(), timeout, False
+        job.since, job.timeout, job.warned = time.monotonic(), timeout, False
+        job.running = delivery  # last: who looks at it without the lock finds the rest in place
 
     def end_body(self, job: Job) -> None:
         """The body of the job has ended."""
-        with self._lock:
-            job.running, job.since = None, time.monotonic()
+        now = time.monotonic()
+        job.spent += now - job.since
+        job.running, job.since = None, now
 
     def hand_over(self, job: Job, delivery: Delivery, to: Job | None = None) -> Job:
         """Move a row that waits no longer from one job to the end of another; None: to one of its own, without waiting.
@@ -137,10 +139,11 @@ class Heart:
     def add(self, job: Job, deliveries: list[Delivery]) -> None:
         """Rows that were just begun, by a begin statement or in the commit that recorded the step before."""
         with self._lock:
+            job.spent = 0.0
             job.waiting.extend(deliveries)
             for delivery in deliveries:
                 job.held.append(delivery.held)
-                self._held[delivery.held] = delivery.begun_at
+                self._held[delivery.held] = delivery.leased_at
 
     def release(self, held: list[Held]) -> None:
         """What was recorded or given back needs no renewing."""
@@ -162,14 +165,12 @@ class Heart:
 
     def may_begin(self, delivery: Delivery) -> bool:
         """Whether the lease of a row is certain to hold for a while yet: else its body must not begin."""
-        with self._lock:
-            confirmed = self._held.get(delivery.held)
+        confirmed = self._held.get(delivery.held)
         return confirmed is not None and time.monotonic() < confirmed + self._settings.lease * BEGIN_SHARE
 
     def alive(self, delivery: Delivery) -> bool:
         """Whether the lease of a row is still ours, as far as is known."""
-        with self._lock:
-            return delivery.held not in self._lost
+        return delivery.held not in self._lost
 
     # --- the threads ---
 
@@ -226,7 +227,8 @@ class Heart:
     def _hand_back_waiting(self) -> None:
         now, draining = time.monotonic(), self._draining()
         for job in list(self._jobs):
-            if job.waiting and (draining or now - job.since > self._settings.hand_back_after):
+            # Behind one long body, or behind some that take longer than whoever made the message was told.
+            if job.waiting and (draining or now - job.since + job.spent > self._settings.hand_back_after):
                 self.hand_back(job)
 
     def _check_bodies(self) -> None:

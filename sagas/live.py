@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from typing import Any
 
+from sagas.commanding import visible
+
 
 def shown_live(pages: Iterable[list[str]], say: Callable[[str], Any]) -> None:
     """Show pages of lines, each in place of the one before.
@@ -26,4 +28,4 @@ def shown_live(pages: Iterable[list[str]], say: Callable[[str], Any]) -> None:
 
     with Live(auto_refresh=False, screen=True) as live:
         for page in pages:
-            live.update(Text("\n".join(page), no_wrap=True, overflow="ellipsis"), refresh=True)
+            live.update(Text("\n".join(map(visible, page)), no_wrap=True, overflow="ellipsis"), refresh=True)

@@ -30,6 +30,10 @@ log = logging.getLogger("sagas.worker")
 
 Perform = Callable[[Delivery, LocalTransaction], Answer | Misplaced | None]
 TRANSIENT = ("40001", "40P01", "55P03")  # serialization failure, deadlock, lock not available
+CONSTRAINT, ROLLED_BACK = "23", "40"  # classes of errors: at COMMIT a deferred constraint; a serialization failure
+UNSURE = "40003"  # the one of them that does not say whether it happened
+PAUSE = 0.02  # seconds between tries, growing with each
+TRIES = 5  # of a step that is alone in its transaction, while the commit is refused
 APART = 60.0  # seconds for which a step that met such an error in a group runs alone
 
 
@@ -44,6 +48,10 @@ class _Alone(Exception):
     def __init__(self, reason: str, contended: Delivery | None = None) -> None:
         super().__init__(reason)
         self.contended = contended
+
+
+class _Refused(Exception):
+    """Postgres refused the commit of a single step: it did not happen, and may be run again at once."""
 
 
 class _RolledBack(Exception):
@@ -76,6 +84,7 @@ class LocalRunner:
     recorder: Recorder
     perform: Perform
     apart: Apart = field(default_factory=Apart)
+    checked: bool = False  # deferred constraints are looked at when a body has ended
 
     def run(self, group: Sequence[Delivery]) -> list[Delivery]:
         """Run a group in one transaction, or each in its own where sharing fails; returns what to go on with."""
@@ -93,8 +102,21 @@ class LocalRunner:
                 if reason.contended is not None:
                     self.apart.keep(reason.contended)
         for delivery in together + alone:
-            continued += self._transaction([delivery], shared=False)
+            continued += self._single(delivery)
         return continued
+
+    def _single(self, delivery: Delivery) -> list[Delivery]:
+        """One step in a transaction of its own. What its commit would be refused for is looked at in good time, and is
+        an error of its body then; what others were in the way of may go well the next time."""
+        for attempt in range(TRIES):
+            try:
+                self.checked = attempt > 0
+                return self._transaction([delivery], shared=False)
+            except _Refused as refused:
+                time.sleep(PAUSE * attempt)
+                log.info("%s: its commit was refused, it is run again: %s", delivery.label, refused)
+        log.error("%s: its commit was refused again and again; another worker takes over", delivery.label)
+        return []
 
     def _transaction(self, group: Sequence[Delivery], *, shared: bool) -> list[Delivery]:
         committing = False
@@ -110,12 +132,15 @@ class LocalRunner:
         except _Alone:
             raise
         except Exception as problem:
-            if committing:
+            rolled_back = _rolled_back(problem, (CONSTRAINT, ROLLED_BACK) if committing else (ROLLED_BACK,))
+            if committing and not rolled_back:
                 # Committed or not, the body must not run again here: the log knows, and so does the lease's end.
                 log.exception("the commit of local steps failed; whether it happened shows when the leases end")
                 return []
             if shared:
                 raise _Alone(str(problem)) from problem
+            if rolled_back:
+                raise _Refused(str(problem)) from problem
             log.exception("%s: rolled back; another worker takes over when the lease ends", group[0].label)
             return []
 
@@ -148,6 +173,8 @@ class LocalRunner:
                 outcome = self.perform(delivery, transaction)
                 if not isinstance(outcome, Succeeded):
                     raise _RolledBack(outcome)
+                if self.checked:
+                    transaction.connection.execute("set constraints all immediate")
         except _RolledBack as rolled_back:
             outcome = rolled_back.outcome
         except Exception as problem:  # the savepoint could not be released: the body's transaction is broken
@@ -163,6 +190,17 @@ class LocalRunner:
             if _is_transient(outcome):
                 raise _Alone(f"{delivery.label}: {outcome.error.message}", contended=delivery)
         return outcome
+
+
+def _rolled_back(problem: BaseException | None, classes: tuple[str, ...]) -> bool:
+    """Whether Postgres says of a transaction that it did not happen, for one of these reasons; the error may be wrapped
+    in one of the application's library."""
+    while problem is not None:
+        state = getattr(problem, "sqlstate", None)
+        if state is not None:
+            return state[:2] in classes and state != UNSURE
+        problem = problem.__cause__
+    return False
 
 
 def _is_transient(failed: Failed) -> bool:

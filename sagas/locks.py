@@ -86,7 +86,8 @@ def semantic_lock(subject: Subjects, *, wait: float | timedelta | None = None) -
     elif not callable(subject):
         raise DefinitionError(f"semantic_lock({subject!r}): a text such as 'account:7', or a function of the saga")
     seconds = wait.total_seconds() if isinstance(wait, timedelta) else 0.0 if wait is None else wait
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not math.isfinite(seconds):
+    odd = isinstance(seconds, float) and not math.isfinite(seconds)
+    if odd or isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         raise DefinitionError(f"semantic_lock(wait={wait!r}): seconds or a timedelta")
     if not 0 <= seconds <= LONGEST_WAIT:
         raise DefinitionError(f"semantic_lock(wait={wait!r}): from 0 to 30 days")

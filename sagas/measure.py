@@ -79,6 +79,8 @@ def measure(rows: Rows, settings: Settings) -> Iterator[Sample]:
     yield from _queues(rows("measure_queues", {}))
     ((late,),) = rows("measure_timers", {})
     yield Sample(m.TIMER_LAG, (), late)
+    ((behind,),) = rows("measure_schedules", {})
+    yield Sample(m.SCHEDULER_LAG, (), behind)
     for each in rows("measure_processes", {}):
         yield Sample(m.PROCESSES, (each.kind, "alive"), each.alive)
         yield Sample(m.PROCESSES, (each.kind, "missing"), each.missing)

@@ -77,11 +77,12 @@ RELAY_LAG: Final = _gauge(
     "relay_lag_seconds", "For how long the oldest row has been due that no relay or worker ever took", "queue"
 )
 TIMER_LAG: Final = _gauge("timer_lag_seconds", "How late the timer is that should have gone off first")
+SCHEDULER_LAG: Final = _gauge("scheduler_lag_seconds", "How late the schedule is that should have ticked first")
 PROCESSES: Final = _gauge("processes", "Relays and workers: alive, or missing without a word", "kind", "state")
 ARCHIVED: Final = _gauge("archived", "Sagas in the archive, estimated")
 MEASURED: Final = _gauge("measure_seconds", "How long it took to measure all of this")
 
 METRICS: Final[tuple[Metric, ...]] = (
     STARTED, ENDED, *COUNTERS, STALE_CLAIMS, SECONDS, OPEN, WAITING, FAILING, PARKED, PAUSED, STUCK, OLDEST, DUE, LATER,
-    PUBLISHED, RUNNING, EXPIRED_NOW, QUEUE_AGE, RELAY_LAG, TIMER_LAG, PROCESSES, ARCHIVED, MEASURED,
+    PUBLISHED, RUNNING, EXPIRED_NOW, QUEUE_AGE, RELAY_LAG, TIMER_LAG, SCHEDULER_LAG, PROCESSES, ARCHIVED, MEASURED,
 )  # fmt: skip

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import Raw, UnsetType
 from msgspec.structs import replace
 
 from sagas.events import Decision
+from sagas.fold import UNTOUCHED, track_of
 from sagas.payloads import LARGE
 from sagas.store import rows
 from sagas.store.rows import Delivery, Recording
@@ -25,13 +26,18 @@ def next_delivery(done: Recording, sent_at: float) -> Delivery:
             delivery.attempt, step=row.step, direction=row.direction, deliveries=1, now=now,
             first_begun_at=row.first_begun_at or now,
         ),
-        begun_at=sent_at, history=_history(delivery, decision),
+        begun_at=sent_at, leased_at=sent_at if done.renews else delivery.leased_at,
+        history=_history(delivery, decision),
     )  # fmt: skip
 
 
 def has_loaded(delivery: Delivery, decision: Decision) -> bool:
-    """Whether all that bodies may read is here. A signal that another row recorded meanwhile, and perhaps took the saga
-    past its wait with, is not in what begin has loaded: begin again, and load it."""
+    """Whether all that is looked at next is here. A signal that another row recorded meanwhile, and perhaps took the
+    saga past its wait with, is not in what begin has loaded: begin again, and load it. Of work
+    that is in doubt it loads what the dedupe table knows."""
+    row = decision.rows[0]
+    if track_of(decision.state.steps.get(row.step, UNTOUCHED), row.direction).doubted:
+        return False
     history, before = delivery.history, delivery.state.seq  # what this decision brings comes after that
     return all((seq := step.result) is None or seq in history or seq > before for step in decision.state.steps.values())
 
@@ -52,6 +58,4 @@ def weight(result: Raw | UnsetType) -> int:
 
 def brings_much(recording: Recording) -> bool:
     """Whether a large result is recorded with it."""
-    return any(
-        entry.data.result is not UNSET and weight(entry.data.result) > LARGE for entry in recording.decision.entries
-    )
+    return any(weight(entry.data.result) > LARGE for entry in recording.decision.entries)

@@ -9,7 +9,8 @@ from difflib import get_close_matches
 from typing import Any
 from uuid import UUID
 
-from sagas import engine
+from sagas import engine, machine
+from sagas.advice import Advice, about, possible
 from sagas.commanding import Bars, no_bars
 from sagas.desk import Desk, LogLine, OutboxLine, SagaLine
 from sagas.engine import SagaRun
@@ -21,11 +22,13 @@ from sagas.progress import UNREADABLE, StepLine, plan_of, state_of, step_lines, 
 from sagas.rebuild import rebuild
 from sagas.states import Status, StepStatus
 from sagas.verify import Finding, verify
-from sagas.why import PauseLine, told, why
+from sagas.why import HeldLine, PauseLine, Reason, told, why
 from sagas.wording import Wording
 
 WIDEST = 60  # characters of a reason in a listing
 MOST_LOCKS = 100
+MOST_KIN = 20  # lines about the sagas that one has started
+MOST_HELD = 200  # sagas that keep others waiting
 WIDEST_VALUE = 200  # characters of a signal, or of progress
 
 
@@ -62,7 +65,21 @@ def listing(
     if not found:
         yield f"no saga in {desk.name!r}" + (" fits" if statuses or name or waiting else "")
         return
-    yield from table(saga_cells(desk, found))
+    lines = list(saga_cells(desk, found))
+    yield from table(lines)
+    if any(line[-1] != saga.key for line, saga in zip(lines[1:], found, strict=True)):  # something is noted beside it
+        yield f"`{desk.command} show ID` says of each why it does not go on, and what can be done about it"
+
+
+def _ended(saga: SagaLine) -> bool:
+    state = state_of(saga)
+    return state is not None and machine.finished(state)
+
+
+def held_by(desk: Desk, found: Iterable[SagaLine]) -> Sequence[HeldLine]:
+    """What keeps some of these waiting: a parked saga that they started, the first in their line, nobody there."""
+    ids = [saga.id for saga in found if not _ended(saga)]
+    return desk.rows("held_by", {"ids": ids, "limit": MOST_HELD}) if ids else ()
 
 
 def chosen(
@@ -80,9 +97,9 @@ def chosen(
 def saga_cells(desk: Desk, found: Sequence[SagaLine]) -> Iterator[tuple[str, ...]]:
     """Sagas as a table, head first."""
     yield ("status", "id", "age", "step", "name", "key")
-    pauses = desk.rows("pauses", {})
+    pauses, held = desk.rows("pauses", {}), held_by(desk, found)
     for saga in found:
-        yield _cells(saga, pauses, desk.words)
+        yield _cells(saga, pauses, held, desk.words)
 
 
 def table(lines: Iterable[tuple[str, ...]]) -> Iterator[str]:
@@ -101,9 +118,11 @@ def _check_status(status: str) -> None:
         raise InvalidInput(f"--status {status!r}: no such status{hint}", path="status")
 
 
-def _cells(saga: SagaLine, pauses: Sequence[PauseLine], words: Wording) -> tuple[str, ...]:
+def _cells(
+    saga: SagaLine, pauses: Sequence[PauseLine], held: Sequence[HeldLine], words: Wording
+) -> tuple[str, ...]:  # fmt: skip
     notes = [_shortened(saga.error)] if saga.error else []
-    notes += [one_line(told(reason, words)) for reason in why(saga, pauses)]
+    notes += [one_line(told(reason, words)) for reason in why(saga, pauses, held)]
     key = f"{saga.key}  ({'; '.join(notes)})" if notes else saga.key
     return (
         words.word(words.STATUS, saga.status), str(saga.id), words.age(saga.created_at), current_step(saga, words),
@@ -130,17 +149,21 @@ def current_step(saga: SagaLine, words: Wording) -> str:
 def description(desk: Desk, wanted: str) -> Iterator[str]:
     """One saga: where it stands and why, its steps in declared order, its work in the outbox and its log."""
     saga, words = find(desk, wanted), desk.words
-    line, log = desk.saga(saga.id), desk.log(saga.id)
+    line, log, outbox = desk.saga(saga.id), desk.log(saga.id), desk.outbox(saga.id)
     yield from _head(saga, words)
-    family = desk.rows("operate_family", {"saga": saga.id, "limit": MOST_KIN})
-    for reason in why(line, desk.rows("pauses", {}), family):
+    reasons = why(line, desk.rows("pauses", {}), held_by(desk, [line]))
+    for reason in reasons:
         yield f"waits     {one_line(told(reason, words))}"
-    for each in family:
+    for each in next_for(desk, saga, reasons):
+        yield f"next      {each.command or each.does}"
+        if each.command:
+            yield f"          {each.does}"
+    for each in desk.rows("operate_family", {"saga": saga.id, "limit": MOST_KIN}):
         yield kin_text(each, words)
     yield from _steps(saga, line, log, words)
     for lock in desk.rows("locks", {"saga": saga.id, "limit": MOST_LOCKS}):
         yield lock_text(lock, saga.id, words)
-    for row in desk.outbox(saga.id):
+    for row in outbox:
         yield outbox_text(row, words)
     previous = None
     for entry in log:
@@ -149,7 +172,11 @@ def description(desk: Desk, wanted: str) -> Iterator[str]:
         previous = entry.at
 
 
-MOST_KIN = 20  # lines about the sagas that one has started
+def next_for(desk: Desk, saga: SagaRun, reasons: Sequence[Reason]) -> Iterator[Advice]:
+    """What can be done about a saga that does not go on."""
+    if saga.parked_from is not None and plan_of(saga.name, saga.version) is not None:
+        yield from possible(saga.id, saga.allowed_actions, command=desk.command)
+    yield from about(saga.id, reasons, command=desk.command)
 
 
 def _head(saga: SagaRun, words: Wording) -> Iterator[str]:
@@ -192,8 +219,8 @@ def step_text(line: StepLine, words: Wording, skipped: str = "") -> str:
     state, parts = line.state, []
     if line.plan is not None:
         parts.append(_sort(line.plan) + (" pivot" if line.plan.pivot else ""))
-    parts += [f"{state.do.attempts} attempts"] if state.do.attempts else []
-    parts += [f"{state.undo.attempts} undo attempts"] if state.undo.attempts else []
+    for track, what in ((state.do, "attempt"), (state.undo, "undo attempt")):
+        parts += [f"{track.attempts} {what}{'' if track.attempts == 1 else 's'}"] if track.attempts else []
     parts += ["outcome of an attempt unknown"] if line.unknown else []
     parts += [f"done anew {state.generation} times"] if state.generation else []
     parts += ["waits for a semantic lock"] if state.blocked is not None else []
@@ -251,7 +278,7 @@ def bounded(value: object) -> str:
 
 def entry_text(entry: LogLine, words: Wording) -> str:
     """One log line in words; of payloads only what was signalled is shown."""
-    data: dict[str, Any] = entry.data
+    data: dict[str, Any] = entry.data if isinstance(entry.data, dict) else {"reason": "what it says cannot be read"}
     parts = [f"{words.word(words.KIND, entry.kind):<22}", entry.step or ""]
     if entry.attempt:
         parts.append(f"attempt {entry.attempt}")

@@ -116,8 +116,9 @@ def confirmed(kind: str, yes: bool) -> None:
 
 def signal(
     desk: Desk, wanted: str, step: str, value: str, *, reason: str, actor: str = "", dedupe_id: str | None = None
-) -> Iterator[str]:
-    """Send a saga the signal that it waits for, or will wait for; yields what came of it.
+) -> tuple[bool, SagaRun, str]:
+    """Send a saga the signal that it waits for, or will wait for; returns whether it was added, the saga, and both in
+    words.
 
     Args:
         desk: where.
@@ -146,9 +147,10 @@ def signal(
         read_value(wait, value), id=saga.id, reason=reason, actor=actor or user(), dedupe_id=dedupe_id, using=desk.using
     )
     if taken:
-        yield f"signal {step} for saga {saga.name} {saga.id} (was {saga.status}) is in the outbox of {desk.name!r}"
+        said = f"signal {step} for saga {saga.name} {saga.id} (was {saga.status}) is in the outbox of {desk.name!r}"
     else:
-        yield f"signal {step} for saga {saga.name} {saga.id}: {dedupe_id!r} was sent before; nothing was added"
+        said = f"signal {step} for saga {saga.name} {saga.id}: {dedupe_id!r} was sent before; nothing was added"
+    return taken, saga, said
 
 
 def wait_of(saga: SagaRun, step: str) -> Wait[Any]:

@@ -9,6 +9,7 @@ from sagas import operate_keeping, operate_watching
 from sagas.commanding import Argument, Command, Talk
 from sagas.desk import Desk
 from sagas.live import shown_live
+from sagas.store.schema_files import roles_sql
 
 NAME: Final = Argument(name="--name", help="only sagas of this name")
 COUNT: Final = Argument(name="--count", help="end after so many looks; default: Ctrl-C ends it", type=int)
@@ -58,6 +59,11 @@ def _archive(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
     operate_keeping.archive(desk, given, talk)
 
 
+def _roles(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
+    talk.give({"sql": roles_sql()})
+    talk.say(roles_sql())
+
+
 COMMANDS: Final[tuple[Command, ...]] = (
     Command(name="tail", help="log entries as they are written, of all open sagas or of those named", run=_tail,
             follows=True, arguments=(
@@ -82,4 +88,6 @@ COMMANDS: Final[tuple[Command, ...]] = (
         Argument(name="file", help="it is appended to"),
         Argument(name="--keep", help="leave them in the database too", type=bool),
     )),
+    Command(name="roles", help="write the SQL that makes database roles of least privilege; changes nothing itself",
+            run=_roles),
 )  # fmt: skip

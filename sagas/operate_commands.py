@@ -15,6 +15,7 @@ from sagas import (
     operate_messages,
     operate_pauses,
     operate_queues,
+    operate_restoring,
     operate_schedules,
     operate_versions,
     operate_watching,
@@ -74,6 +75,7 @@ def _asking(kind: str, help: str) -> Command:
         found = operate_asking.ask(
             desk, given["saga"], kind, given["reason"], actor=given["actor"] or "", step=given.get("step", "")
         )
+        talk.give(operate_data.asked(found, kind, given.get("step")))
         talk.say(operate_asking.asked(desk, found, kind))
 
     return Command(
@@ -85,15 +87,18 @@ def _asking(kind: str, help: str) -> Command:
 def _resolve(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
     desk.check_ready()
     kind, found = operate_asking.resolve(desk, given)
+    talk.give(operate_data.asked(found, kind, given["step"]))
     talk.say(operate_asking.asked(desk, found, kind))
 
 
 def _signal(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
     desk.check_ready()
-    talk.all(operate_asking.signal(
+    added, saga, said = operate_asking.signal(
         desk, given["saga"], given["step"], given["value"], reason=given["reason"], actor=given["actor"] or "",
         dedupe_id=given["dedupe_id"],
-    ))  # fmt: skip
+    )  # fmt: skip
+    talk.give(operate_data.asked(saga, "signal", given["step"]) | {"added": added})
+    talk.say(said)
 
 
 def _pause(scope: Scope) -> Run:
@@ -102,6 +107,7 @@ def _pause(scope: Scope) -> Run:
         talk.all(operate_pauses.pause(
             desk, scope, given[scope.value], reason=given["reason"], actor=given["actor"] or ""
         ))  # fmt: skip
+        talk.give(operate_data.paused(scope, given[scope.value], now=True))
 
     return run
 
@@ -110,17 +116,21 @@ def _resume(scope: Scope) -> Run:
     def run(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
         desk.check_ready()
         talk.say(operate_pauses.resume(desk, scope, given[scope.value]))
+        talk.give(operate_data.paused(scope, given[scope.value], now=False))
 
     return run
 
 
 def _locks(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
     talk.all(operate_locks.listing(desk, given["limit"]))
+    talk.give(operate_data.locks(desk, given["limit"]) if talk.json else None)
 
 
 def _unlock(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
     desk.check_ready()
-    talk.say(operate_locks.unlock(desk, given["subject"], reason=given["reason"], actor=given["actor"] or ""))
+    freed, said = operate_locks.unlock(desk, given["subject"], reason=given["reason"], actor=given["actor"] or "")
+    talk.give({"subject": given["subject"], "left_behind_by": freed})
+    talk.say(said)
 
 
 def _pauses(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
@@ -132,21 +142,21 @@ def _pauses(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
 def _definitions(desk: Desk, given: Mapping[str, Any], talk: Talk) -> str | None:
     file = None if given["file"] is None else Path(given["file"])
     if given["release"]:
-        operate_versions.release(desk, file, talk.say)
+        operate_versions.release(desk, file, talk)
     if given["check"]:
-        return operate_versions.check(desk, file, talk.say)
+        return operate_versions.check(desk, file, talk)
     if not given["release"]:
-        talk.all(operate_versions.definitions(desk))
+        operate_versions.definitions(desk, talk)
     return None
 
 
 def _drain(desk: Desk, given: Mapping[str, Any], talk: Talk) -> str:
-    return operate_versions.drain(desk, given["name"], given["version"], wait=given["wait"], say=talk.say)
+    return operate_versions.drain(desk, given["name"], given["version"], wait=given["wait"], talk=talk)
 
 
 def _replay(desk: Desk, given: Mapping[str, Any], talk: Talk) -> str:
     desk.check_ready()
-    return operate_versions.replaying(desk, given["saga"], talk.say)
+    return operate_versions.replaying(desk, given["saga"], talk)
 
 
 def _verify(desk: Desk, given: Mapping[str, Any], talk: Talk) -> str | None:
@@ -223,5 +233,6 @@ COMMANDS: Final[tuple[Command, ...]] = (
     *operate_queues.COMMANDS,
     *operate_schedules.COMMANDS,
     *operate_messages.COMMANDS,
+    *operate_restoring.COMMANDS,
     *operate_beside.COMMANDS,
 )  # fmt: skip

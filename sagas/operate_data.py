@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sagas import operate
+from sagas import operate, operate_locks, operate_pauses
 from sagas.desk import Desk, SagaLine
 from sagas.engine import SagaRun
+from sagas.pauses import Scope
 from sagas.progress import plan_of, state_of, step_lines
-from sagas.why import PauseLine, told, why
+from sagas.why import HeldLine, Reason, told, why
 from sagas.wording import Wording
 
 FACTS: Final = ("reason", "actor", "error", "unknown", "retry_in", "source", "until")  # of an entry, none is a payload
@@ -24,16 +25,28 @@ def listed(desk: Desk, given: Mapping[str, Any]) -> list[dict[str, Any]]:
     found = operate.chosen(
         desk, statuses=list(given["status"] or ()), name=given["name"], limit=given["limit"], waiting=given["waiting"]
     )
-    pauses = desk.rows("pauses", {})
-    return [_saga(each, pauses, desk.words) for each in found]
+    return sagas(desk, found)
 
 
-def _saga(saga: SagaLine, pauses: Sequence[PauseLine], words: Wording) -> dict[str, Any]:
+def sagas(desk: Desk, found: Sequence[SagaLine]) -> list[dict[str, Any]]:
+    """Sagas, each with why it does not go on."""
+    pauses, held = desk.rows("pauses", {}), operate.held_by(desk, found)
+    return [of_saga(each, why(each, pauses, held), held, desk.words) for each in found]
+
+
+def of_saga(
+    saga: SagaLine, reasons: Sequence[Reason], held: Sequence[HeldLine], words: Wording
+) -> dict[str, Any]:  # fmt: skip
     return {
         "id": saga.id, "name": saga.name, "version": saga.version, "key": saga.key, "status": saga.status,
         "parked_from": saga.parked_from, "paused": saga.paused, "cancel_requested": saga.cancel_requested,
         "created_at": saga.created_at, "deadline": saga.deadline, "error": saga.error,
-        "step": operate.current_step(saga, words), "waits": [told(reason, words) for reason in why(saga, pauses)],
+        "step": operate.current_step(saga, words), "waits": [told(reason, words) for reason in reasons],
+        "held_by": [
+            {"because": "parked child" if each.kind == "child" else "before it in its line", "step": each.step,
+             "id": each.id, "name": each.name, "key": each.key}
+            for each in held if each.saga_id == saga.id and each.kind != "late"
+        ],
     }  # fmt: skip
 
 
@@ -49,18 +62,22 @@ def stuck(found: Sequence[Any]) -> list[dict[str, Any]]:
 def shown(desk: Desk, wanted: str) -> dict[str, Any]:
     """One saga: where it stands, its steps, its rows in the outbox, its log."""
     run = operate.find(desk, wanted)
-    line = desk.saga(run.id)
+    line, outbox = desk.saga(run.id), desk.outbox(run.id)
+    held = operate.held_by(desk, [line])
+    reasons = why(line, desk.rows("pauses", {}), held)
     return {
-        **_saga(line, desk.rows("pauses", {}), desk.words), "run": run.run, "updated_at": run.updated_at,
-        "finished_at": run.finished_at, "allowed": _allowed(run), "steps": list(_steps(run, line)),
+        **of_saga(line, reasons, held, desk.words), "run": run.run, "updated_at": run.updated_at,
+        "finished_at": run.finished_at, "allowed": _allowed(run),
+        "next": [{"does": each.does, "command": each.command} for each in operate.next_for(desk, run, reasons)],
+        "steps": list(_steps(run, line)),
         "outbox": [
             {"kind": row.kind, "step": row.step, "direction": row.direction, "queue": row.queue, "due_at": row.due_at,
              "holder": row.holder, "deliveries": row.deliveries, "failures": row.failures}
-            for row in desk.outbox(run.id)
+            for row in outbox
         ],
         "log": [
             {"seq": entry.seq, "at": entry.at, "kind": entry.kind, "step": entry.step, "attempt": entry.attempt,
-             **{name: entry.data[name] for name in FACTS if name in entry.data}}
+             **{name: entry.data[name] for name in FACTS if isinstance(entry.data, dict) and name in entry.data}}
             for entry in desk.log(run.id)
         ],
     }  # fmt: skip
@@ -88,4 +105,27 @@ def pauses(desk: Desk) -> list[dict[str, Any]]:
         {"kind": each.kind, "name": each.name, "version": each.version or None, "actor": each.actor,
          "reason": each.reason, "at": each.at}
         for each in desk.rows("pauses", {})
+    ]  # fmt: skip
+
+
+def asked(found: SagaRun, kind: str, step: str | None) -> dict[str, Any]:
+    """What was asked of a saga; it is in the outbox, for a worker to apply."""
+    return {
+        "request": kind, "saga": found.id, "name": found.name, "key": found.key, "step": step or None,
+        "status_before": found.status.value,
+    }  # fmt: skip
+
+
+def paused(scope: Scope, wanted: str, *, now: bool) -> dict[str, Any]:
+    """What was paused as a whole, or is not any more."""
+    name, version = operate_pauses.named(scope, wanted)
+    return {"kind": scope.value, "name": name, "version": version or None, "paused": now}
+
+
+def locks(desk: Desk, limit: int) -> list[dict[str, Any]]:
+    """Semantic locks, and who waits for them."""
+    return [
+        {"subject": each.subject, "does": operate_locks.told(each), "since": each.at, "step": each.step,
+         "saga": each.saga_id, "name": each.name, "key": each.key, "status": each.status}
+        for each in operate_locks.lines(desk, limit=limit)
     ]  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,10 @@ ORDER = (Level.ERROR, Level.WARNING, Level.NOTE)
 def doctor(desk: Desk, talk: Talk) -> str | None:
     """Say what is wrong, worst first; returns the last word if something does not work."""
     desk.check_ready()
-    found = sorted(examine(desk), key=lambda each: ORDER.index(each.level))
+    found = [
+        replace(each, hint=each.hint.replace("`sagas ", f"`{desk.command} "))
+        for each in sorted(examine(desk), key=lambda each: ORDER.index(each.level))
+    ]
     talk.give([
         {"id": each.id, "level": each.level.value, "message": each.message, "hint": each.hint} for each in found
     ])  # fmt: skip

@@ -39,6 +39,10 @@ def listing(desk: Desk, limit: int = MOST) -> Iterator[str]:
             for each in found
         ]
     )  # fmt: skip
+    if any(each.waiting for each in found):
+        yield f"a lock is free when its holder has ended; `{desk.command} show ID` says why that one does not go on"
+    if any(each.ended for each in found):
+        yield f"`{desk.command} unlock SUBJECT --reason WHY` frees what a saga that has ended left behind"
 
 
 def lines(desk: Desk, *, saga: UUID | None = None, limit: int = MOST) -> Sequence[Any]:
@@ -53,8 +57,8 @@ def told(line: Any) -> str:
     return "awaited by" if line.waiting else "held by"
 
 
-def unlock(desk: Desk, subject: str, *, reason: str, actor: str = "") -> str:
-    """Free a subject whose saga has ended or is gone, and say what came of it.
+def unlock(desk: Desk, subject: str, *, reason: str, actor: str = "") -> tuple[UUID, str]:
+    """Free a subject whose saga has ended or is gone; returns the saga that had left it behind, and that in words.
 
     Raises:
         InvalidInput: no reason, or no subject.
@@ -64,4 +68,4 @@ def unlock(desk: Desk, subject: str, *, reason: str, actor: str = "") -> str:
         raise InvalidInput("--reason: say why, for those who look for it later", path="reason")
     with desk.connect() as connection:
         freed = locking.release(connection, subject, actor=actor or user(), reason=reason)
-    return f"semantic lock {subject} is free; saga {freed.saga_id}, which has ended, had left it behind"
+    return freed.saga_id, f"semantic lock {subject} is free; saga {freed.saga_id}, which has ended, had left it behind"

@@ -71,6 +71,7 @@ def listing(desk: Desk) -> Iterator[str]:
             for each in found
         ),
     ])  # fmt: skip
+    yield f"`{desk.command} resume-queue NAME` and `resume-definition NAME` let one go on"
 
 
 def named(scope: Scope, wanted: str) -> tuple[str, int]:

@@ -82,6 +82,7 @@ def _reset(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
     with desk.connect() as connection:
         if not queues.reset(connection, given["queue"]):
             raise InvalidInput(f"queue {given['queue']}: no operator has changed its limits", path="queue")
+    talk.give({"queue": given["queue"], "reset": True})
     talk.say(f"queue {given['queue']} in {desk.name!r}: what code declares holds again")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from sagas import ports
 from sagas.commanding import Argument, Command, Talk
@@ -52,19 +53,18 @@ def data(desk: Desk) -> list[dict[str, Any]]:
     ]
 
 
-def declare(desk: Desk) -> Iterator[str]:
-    """Put what this code declares into the table; yields what changed."""
+def declare(desk: Desk, talk: Talk) -> None:
+    """Put what this code declares into the table, and say what changed."""
     with desk.connect() as connection:
         changes = [(each.name, rows.declare(connection, each, replaces=True)) for each in schedules.of(desk.name)]
-    for name, became in changes:
-        if became:
-            yield f"schedule {name} is {became}"
-    known = {name for name, _ in changes}
-    for each in found_in(desk):
-        if each.name not in known:
-            remedy = f"{desk.command} forget-schedule {each.name}"
-            yield f"schedule {each.name} is not declared here; if it is gone from the code: {remedy}"
-    yield f"{len(known)} schedules are declared here, {sum(1 for _, became in changes if became)} of them changed"
+    changed, known = {name: became for name, became in changes if became}, {name for name, _ in changes}
+    gone = [each.name for each in found_in(desk) if each.name not in known]
+    talk.give({"declared": len(known), "changed": changed, "not_declared_here": gone})
+    talk.all(f"schedule {name} is {became}" for name, became in changed.items())
+    for name in gone:
+        remedy = f"{desk.command} forget-schedule {name}"
+        talk.say(f"schedule {name} is not declared here; if it is gone from the code: {remedy}")
+    talk.say(f"{len(known)} schedules are declared here, {len(changed)} of them changed")
 
 
 def pause(desk: Desk, name: str, *, reason: str, actor: str = "") -> str:
@@ -96,8 +96,8 @@ def resume(desk: Desk, name: str) -> str:
     return f"schedule {name} goes on" + (f"; its next tick is {ticks[0].isoformat()}" if state.declared(row) else "")
 
 
-def run(desk: Desk, name: str, *, reason: str, actor: str = "") -> str:
-    """Start the saga of a schedule now, and say which it is.
+def run(desk: Desk, name: str, *, reason: str, actor: str = "") -> tuple[UUID, str, str]:
+    """Start the saga of a schedule now; returns its id and key, and both in words.
 
     Raises:
         InvalidInput: this process does not declare it, or there is no reason.
@@ -106,7 +106,7 @@ def run(desk: Desk, name: str, *, reason: str, actor: str = "") -> str:
     with desk.connect() as connection:
         settings = ports.store(desk.name).settings
         id, key = firing.run_now(connection, settings, name, reason=reason, actor=actor or user())
-    return f"schedule {name} started saga {id}, key {key!r}; its ticks stay as they are"
+    return id, key, f"schedule {name} started saga {id}, key {key!r}; its ticks stay as they are"
 
 
 def forget(desk: Desk, name: str) -> str:
@@ -144,27 +144,32 @@ def _list(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
 
 def _declare(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
     desk.check_ready()
-    talk.all(declare(desk))
+    declare(desk, talk)
 
 
 def _pause(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
     desk.check_ready()
     talk.say(pause(desk, given["schedule"], reason=given["reason"], actor=given["actor"] or ""))
+    talk.give({"schedule": given["schedule"], "paused": True})
 
 
 def _resume(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
     desk.check_ready()
     talk.say(resume(desk, given["schedule"]))
+    talk.give({"schedule": given["schedule"], "paused": False})
 
 
 def _run(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
     desk.check_ready()
-    talk.say(run(desk, given["schedule"], reason=given["reason"], actor=given["actor"] or ""))
+    id, key, said = run(desk, given["schedule"], reason=given["reason"], actor=given["actor"] or "")
+    talk.give({"schedule": given["schedule"], "saga": id, "key": key})
+    talk.say(said)
 
 
 def _forget(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
     desk.check_ready()
     talk.say(forget(desk, given["schedule"]))
+    talk.give({"schedule": given["schedule"], "forgotten": True})
 
 
 COMMANDS: Final[tuple[Command, ...]] = (

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from sagas import ports, releases
+from sagas import operate_data, ports, releases
+from sagas.commanding import Talk
 from sagas.desk import Desk
 from sagas.errors import ConfigurationError, InvalidInput
 from sagas.operate import find, one_line, saga_cells, table
@@ -34,21 +35,26 @@ class Under:
     changed: int = 0  # of these, those that were started with other steps
 
 
-def definitions(desk: Desk) -> Iterator[str]:
-    """Every definition that this process has, or that has open sagas, as a table."""
+def definitions(desk: Desk, talk: Talk) -> None:
+    """Say every definition that this process has, or that has open sagas, as a table."""
     desk.check_ready()
     under, notes = _under_way(desk), _release_notes(desk.definitions_file)
     here = {(each.saga_name, each.saga_version): each for each in registry.definitions()}
-    lines = [HEAD]
+    lines, data = [HEAD], []
     for name, version in sorted(here.keys() | under.keys()):
         definition, found = here.get((name, version)), under.get((name, version), Under())
         said = [notes.get((name, version), "")] if definition else ["not in this process: its sagas wait"]
         if definition and found.changed:
             said.append(f"its steps were changed: {found.changed} sagas wait")
         oldest = "" if found.oldest is None else f"{desk.words.age(found.oldest)} ago"
-        fingerprint = definition.fingerprint() if definition else ""
-        lines.append((name, str(version), fingerprint, str(found.count), oldest, "; ".join(filter(None, said))))
-    yield from table(lines)
+        fingerprint, note = definition.fingerprint() if definition else "", "; ".join(filter(None, said))
+        lines.append((name, str(version), fingerprint, str(found.count), oldest, note))
+        data.append({
+            "name": name, "version": version, "fingerprint": fingerprint or None, "open": found.count,
+            "oldest": found.oldest, "changed": found.changed, "note": note,
+        })  # fmt: skip
+    talk.give(data)
+    talk.all(table(lines))
 
 
 def _under_way(desk: Desk) -> dict[tuple[str, int], Under]:
@@ -73,40 +79,41 @@ def _release_notes(path: Path | None) -> dict[tuple[str, int], str]:
     }
 
 
-def check(desk: Desk, path: Path | None, say: Callable[[str], Any]) -> str:
+def check(desk: Desk, path: Path | None, talk: Talk) -> str:
     """Compare the code with the file of released definitions; returns what to do, nothing if they agree.
 
     Args:
         desk: says where the file is, unless
         path: is given.
-        say: is told each difference.
+        talk: is told each difference.
     """
     file = _file(desk, path)
     found = list(releases.differences(releases.read(file), registry.definitions()))
-    for each in found:
-        say(each.message)
+    talk.give({"file": str(file), "differences": [asdict(each) for each in found]})
+    talk.all(each.message for each in found)
     if not found:
-        say(f"{len(list(registry.definitions()))} definitions are as {file} says")
+        talk.say(f"{len(list(registry.definitions()))} definitions are as {file} says")
         return ""
     missing = "" if file.exists() else f"; there is no {file} yet, `{desk.command} definitions --release` writes it"
     return f"{len(found)} of the definitions are not as they were released{missing}"
 
 
-def release(desk: Desk, path: Path | None, say: Callable[[str], Any]) -> None:
+def release(desk: Desk, path: Path | None, talk: Talk) -> None:
     """Write what is new into the file of released definitions.
 
     Args:
         desk: says where the file is, unless
         path: is given.
-        say: is told what was written.
+        talk: is told what was written.
 
     Raises:
         ConfigurationError: a released definition was changed, or the file cannot be written.
     """
     file = _file(desk, path)
-    for each in releases.release(file, registry.definitions()):
-        say(f"{each.name} version {each.version} is released")
-    say(f"{file} is up to date; commit it together with the code")
+    new = list(releases.release(file, registry.definitions()))
+    talk.give({"file": str(file), "released": [{"name": each.name, "version": each.version} for each in new]})
+    talk.all(f"{each.name} version {each.version} is released" for each in new)
+    talk.say(f"{file} is up to date; commit it together with the code")
 
 
 def _file(desk: Desk, path: Path | None) -> Path:
@@ -119,7 +126,7 @@ def _file(desk: Desk, path: Path | None) -> Path:
     return file
 
 
-def drain(desk: Desk, name: str, version: int, *, wait: float, say: Callable[[str], Any]) -> str:
+def drain(desk: Desk, name: str, version: int, *, wait: float, talk: Talk) -> str:
     """Wait until no saga of a version is open; returns what is left, nothing if it is drained.
 
     Args:
@@ -127,7 +134,7 @@ def drain(desk: Desk, name: str, version: int, *, wait: float, say: Callable[[st
         name: of the definition.
         version: of the definition.
         wait: seconds to wait at most.
-        say: is told what is left, and why each waits.
+        talk: is told what is left, and why each waits.
 
     Raises:
         InvalidInput: nobody knows such a version, or the time is none.
@@ -140,19 +147,22 @@ def drain(desk: Desk, name: str, version: int, *, wait: float, say: Callable[[st
         (left,) = desk.rows("operate_version_left", {"name": name, "version": version})
         if not left.unfinished:
             _check_known(desk, name, version, known=left.known)
-            say(f"{name} version {version} is drained: none of its sagas is open in {desk.name!r}")
+            talk.give({"name": name, "version": version, "open": 0, "sagas": []})
+            talk.say(f"{name} version {version} is drained: none of its sagas is open in {desk.name!r}")
             return ""
         if time.monotonic() >= end:
             break
         if told != left.unfinished:
-            say(f"{left.unfinished} sagas of {name} version {version} are open")
+            talk.say(f"{left.unfinished} sagas of {name} version {version} are open")
             told = left.unfinished
         time.sleep(min(LOOK_AGAIN, max(end - time.monotonic(), 0.0)))
     found = desk.sagas(name=name, version=version, unfinished=True, limit=MOST_LEFT)
-    for line in table(saga_cells(desk, found)):
-        say(line)
+    talk.give({
+        "name": name, "version": version, "open": left.unfinished, "sagas": operate_data.sagas(desk, found),
+    })  # fmt: skip
+    talk.all(table(saga_cells(desk, found)))
     if left.unfinished > len(found):
-        say(f"and {left.unfinished - len(found)} more")
+        talk.say(f"and {left.unfinished - len(found)} more")
     return f"{left.unfinished} sagas of {name} version {version} are open in {desk.name!r}; keep its class"
 
 
@@ -170,13 +180,13 @@ def _check_known(desk: Desk, name: str, version: int, *, known: bool) -> None:
     )
 
 
-def replaying(desk: Desk, wanted: str, say: Callable[[str], Any]) -> str:
+def replaying(desk: Desk, wanted: str, talk: Talk) -> str:
     """Read the log of a saga with today's code; returns what is wrong, nothing if it fits.
 
     Args:
         desk: where.
         wanted: the saga: its id, or name:key.
-        say: is told each entry, with its differences.
+        talk: is told each entry, with its differences.
 
     Raises:
         UnknownSaga: this process does not have the saga's definition.
@@ -187,7 +197,20 @@ def replaying(desk: Desk, wanted: str, say: Callable[[str], Any]) -> str:
             found = replay(connection, saga.id, ports.store(desk.name).settings.payloads)
         except (ValueError, msgspec.MsgspecError) as problem:
             return f"saga {saga.id}: its log cannot be read: {problem}; run `{desk.command} verify {saga.id}`"
-    return _replayed(desk, found, saga.id, say)
+    talk.give(_replay_data(found, saga.id))
+    return _replayed(desk, found, saga.id, talk.say)
+
+
+def _replay_data(found: Replay, id: object) -> dict[str, Any]:
+    return {
+        "saga": id, "fits": found.fits, "not_opened": list(found.locked), "leads_to": found.state.status.value,
+        "next": [{"step": each.step, "direction": each.direction.value} for each in found.next],
+        "entries": [
+            {"seq": line.entry.seq, "kind": line.entry.kind, "step": line.entry.step, "attempt": line.entry.attempt,
+             "differences": list(line.differences)}
+            for line in found.lines
+        ],
+    }  # fmt: skip
 
 
 def _replayed(desk: Desk, found: Replay, id: object, say: Callable[[str], Any]) -> str:

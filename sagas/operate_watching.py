@@ -22,7 +22,9 @@ from sagas.operate_data import FACTS
 from sagas.stuck import REMEDIES, Stuck
 
 MOST_FOLLOWED: Final = 500  # sagas, where none is named
-RATES: Final = ("started", "ended", "steps_done", "step_failures", "undos_done", "parked")
+RATES: Final = (
+    "started", "ended", "steps_done", "step_failures", "step_retries", "undos_done", "claim_expiries", "parked",
+)  # fmt: skip
 SOONEST: Final = 0.1  # seconds between two looks
 
 
@@ -53,7 +55,7 @@ def stuck_lines(desk: Desk, found: Sequence[Any]) -> Iterator[str]:
         *((each.reason, f"{words.age(each.since)} ago", str(each.id), each.name, each.key) for each in found),
     ])  # fmt: skip
     for reason in dict.fromkeys(Stuck(each.reason) for each in found):
-        yield f"{reason}: {REMEDIES[reason]}"
+        yield f"{reason}: {REMEDIES[reason].replace('`sagas ', f'`{desk.command} ')}"
 
 
 def stuck_sagas(desk: Desk, *, name: str | None, limit: int) -> Sequence[Any]:
@@ -91,7 +93,8 @@ def stats_lines(desk: Desk, found: Sequence[Sample]) -> Iterator[str]:
     yield from _queue_lines(by_metric, total)
     kinds = [f"{each.value:.0f} {each.labels[0]}s {each.labels[1]}" for each in by_metric.get(m.PROCESSES, [])]
     yield f"processes {', '.join(kinds) or 'none has said that it is there'}"
-    yield f"lag       timers {total(m.TIMER_LAG):.1f} s; archive about {total(m.ARCHIVED):.0f} sagas"
+    lags = f"timers {total(m.TIMER_LAG):.1f} s, schedules {total(m.SCHEDULER_LAG):.1f} s"
+    yield f"lag       {lags}; archive about {total(m.ARCHIVED):.0f} sagas"
 
 
 def _sagas(desk: Desk, by_metric: Mapping[Metric, list[Sample]], total: Any) -> Iterator[str]:

@@ -7,7 +7,6 @@ Each check returns the value in the form the plan keeps (seconds as float) or ra
 from __future__ import annotations
 
 import inspect
-import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from sagas.errors import DefinitionError
 from sagas.locks import SemanticLock
 from sagas.plan import ChildrenPlan, OnUnknown, WaitPlan
 from sagas.retry import Retry
+from sagas_outbox.encoding import briefly
 
 LONGEST = 30 * 24 * 3600.0  # seconds; longer waits are waits of the saga, not of one step
 MOST_DELIVERIES = 1000
@@ -90,20 +90,22 @@ def check_options(
     """
     if compensate is not UNSAID and compensate is not None:
         raise DefinitionError(
-            f"step {name!r}: compensate={compensate!r}: only None is possible here (nothing to undo); "
+            f"step {name!r}: compensate={briefly(compensate)}: only None is possible here (nothing to undo); "
             f"write the compensation below the step under @{name}.compensate"
         )
     if not isinstance(pivot, bool):
-        raise DefinitionError(f"step {name!r}: pivot={pivot!r} must be True or False")
+        raise DefinitionError(f"step {name!r}: pivot={briefly(pivot)} must be True or False")
     if not isinstance(on_unknown, OnUnknown):
-        raise DefinitionError(f"step {name!r}: on_unknown={on_unknown!r} must be PARK or COMPENSATE")
+        raise DefinitionError(f"step {name!r}: on_unknown={briefly(on_unknown)} must be PARK or COMPENSATE")
     if isinstance(max_deliveries, bool) or not isinstance(max_deliveries, int):
-        raise DefinitionError(f"step {name!r}: max_deliveries={max_deliveries!r} must be a whole number")
+        raise DefinitionError(f"step {name!r}: max_deliveries={briefly(max_deliveries)} must be a whole number")
     if not 1 <= max_deliveries <= MOST_DELIVERIES:
-        raise DefinitionError(f"step {name!r}: max_deliveries={max_deliveries!r} must be from 1 to {MOST_DELIVERIES}")
+        raise DefinitionError(
+            f"step {name!r}: max_deliveries={briefly(max_deliveries)} must be from 1 to {MOST_DELIVERIES}"
+        )
     if lock is not None and not isinstance(lock, SemanticLock):
         raise DefinitionError(
-            f"step {name!r}: lock={lock!r}: write lock=semantic_lock('account:7'), or with a function"
+            f"step {name!r}: lock={briefly(lock)}: write lock=semantic_lock('account:7'), or with a function"
         )
     return StepOptions(
         external=external,
@@ -132,10 +134,11 @@ def check_seconds(name: str, option: str, value: object) -> float | None:
         return None
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-        raise DefinitionError(f"step {name!r}: {option}={value!r} must be seconds or a timedelta")
-    if not math.isfinite(seconds) or not 0 < seconds <= LONGEST:
+        raise DefinitionError(f"step {name!r}: {option}={briefly(value)} must be seconds or a timedelta")
+    if not 0 < seconds <= LONGEST:  # which no NaN is
         raise DefinitionError(
-            f"step {name!r}: {option}={value!r} must be above 0 and at most 30 days; leave it out for the default"
+            f"step {name!r}: {option}={briefly(value)} must be above 0 and at most 30 days; "
+            f"leave it out for the default"
         )
     return float(seconds)
 
@@ -145,14 +148,16 @@ def check_retry(name: str, value: Retry | None) -> Retry:
     if value is None:
         return Retry()
     if not isinstance(value, Retry):
-        raise DefinitionError(f"step {name!r}: retry={value!r} must be a Retry(...)")
+        raise DefinitionError(f"step {name!r}: retry={briefly(value)} must be a Retry(...)")
     return value
 
 
 def check_queue(name: str, value: object) -> str:
     """A queue name: 1 to 100 visible ASCII characters."""
     if not isinstance(value, str) or not QUEUE_NAME.fullmatch(value):
-        raise DefinitionError(f"step {name!r}: queue={value!r} must be 1 to 100 visible ASCII characters, no spaces")
+        raise DefinitionError(
+            f"step {name!r}: queue={briefly(value)} must be 1 to 100 visible ASCII characters, no spaces"
+        )
     return value
 
 
@@ -160,7 +165,7 @@ def check_priority(name: str, value: object) -> int:
     """A priority: a whole number from -100 to 100."""
     if isinstance(value, bool) or not isinstance(value, int) or not -MOST_PRIORITY <= value <= MOST_PRIORITY:
         raise DefinitionError(
-            f"step {name!r}: priority={value!r} must be a whole number from -{MOST_PRIORITY} to {MOST_PRIORITY}"
+            f"step {name!r}: priority={briefly(value)} must be a whole number from -{MOST_PRIORITY} to {MOST_PRIORITY}"
         )
     return value
 
@@ -170,7 +175,7 @@ def _check_after(name: str, after: object) -> tuple[Any, ...] | None:
         return None
     if not isinstance(after, (list, tuple)) or any(not hasattr(each, "label") for each in after):
         raise DefinitionError(
-            f"step {name!r}: after={after!r} must be a list of steps declared above it, such as after=[charge], "
+            f"step {name!r}: after={briefly(after)} must be a list of steps declared above it, such as after=[charge], "
             f"or [] if it needs none"
         )
     return tuple(after)
@@ -187,7 +192,9 @@ def check_plain(function: Any, what: str) -> Callable[[Any], Any]:
         DefinitionError: it is something else.
     """
     if not inspect.isfunction(function) or inspect.iscoroutinefunction(function):
-        raise DefinitionError(f"{what}: {function!r} must be a plain function of the saga, such as lambda self: ...")
+        raise DefinitionError(
+            f"{what}: {briefly(function)} must be a plain function of the saga, such as lambda self: ..."
+        )
     if len(inspect.signature(function).parameters) != 1:
         raise DefinitionError(f"{what}: must take one argument, the saga, but takes {inspect.signature(function)}")
     return function

@@ -20,6 +20,8 @@ log = logging.getLogger("sagas.worker")
 Subject = tuple[str, str, str]  # saga name, step, direction
 SAVE_EVERY = 1.0  # seconds
 WEIGHT = 0.2  # of one new measurement
+OUTLIER, SLACK = 4.0, 0.01  # one measurement counts as so many times the mean and so many seconds more, at most
+WEIGHT_DOWN = 0.5  # of one below the mean by more than that: a slow step is seldom run, and may have become quick
 UNMEASURED = float("inf")
 
 
@@ -47,7 +49,9 @@ class Pace:
         """Take one measurement in."""
         with self._lock:
             before = self._means.get(subject, seconds)
-            self._means[subject] = self._unsaved[subject] = before + WEIGHT * (seconds - before)
+            seconds = min(seconds, OUTLIER * before + SLACK)  # a body that was held up once says little of the next
+            weight = WEIGHT if seconds * OUTLIER >= before else WEIGHT_DOWN
+            self._means[subject] = self._unsaved[subject] = before + weight * (seconds - before)
 
     def mean(self, subject: Subject) -> float:
         """Seconds a body takes; infinite when nobody has measured one."""

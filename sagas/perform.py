@@ -20,7 +20,8 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from sagas import errors
-from sagas.body import Body, GuardFor, SagaClass
+from sagas.body import Body, GuardFor
+from sagas.duty import SagaClass, duty_for
 from sagas.events import Answer as AnswerEvent
 from sagas.events import (
     Attempt,
@@ -40,7 +41,6 @@ from sagas.failure import clean
 from sagas.family import beget
 from sagas.guard import Apart
 from sagas.inline import run_here
-from sagas.keys import idempotency_key
 from sagas.locks import SemanticLock
 from sagas.machine import step_of
 from sagas.outcome import NOT_DONE, ContinueAs, Skip
@@ -106,7 +106,7 @@ def perform(
                 if call.awaited and inspect.iscoroutine(found):
                     found = run_here(found)
             except BaseException as problem:
-                call = calls.throw(problem)
+                call = calls.throw(_throwable(problem))
             else:
                 call = calls.send(found)
     except StopIteration as end:
@@ -114,6 +114,15 @@ def perform(
         return event
     finally:
         delivery.reader.forget()
+
+
+def _throwable(problem: BaseException) -> BaseException:
+    """What a body raised, as it can be thrown into a generator: `GeneratorExit` would end that one instead."""
+    if not isinstance(problem, GeneratorExit):
+        return problem
+    found = RuntimeError("the body raised GeneratorExit")
+    found.__cause__ = problem
+    return found
 
 
 async def aperform(
@@ -252,7 +261,7 @@ def _ask(body: Body) -> Calls:
     event, step = body.attempt_event, body.declared()
     undoing = event.direction is Direction.UNDO
     generation = 0 if undoing else step_of(body.delivery.state, step.name).generation
-    body.idempotency_key = idempotency_key(body.id, step.name, "undo" if undoing else "do", generation)
+    body.keyed = Direction.UNDO if undoing else Direction.DO, generation
     try:
         found = yield _resolver(body, undoing)
     except errors.Undecided as undecided:
@@ -291,10 +300,10 @@ def _resolver(body: Body, undoing: bool) -> Call:
 
 
 def _run(body: Body, action: Run) -> Calls:
-    event, step = body.attempt_event, body.declared()
-    going_forward = event.direction is Direction.DO
-    body.idempotency_key = idempotency_key(body.id, step.name, "do" if going_forward else "undo", action.generation)
-    label = f"{step.name}:{event.direction}"
+    event = body.attempt_event
+    duty = duty_for(body.definition, event.step, event.direction)
+    step, label, going_forward = duty.step, duty.label, event.direction is Direction.DO
+    body.keyed = Direction.DO if going_forward else Direction.UNDO, action.generation
     if going_forward and step.options.lock is not None:
         blocked = yield from _take(body, step.options.lock)
         if blocked is not None:
@@ -367,16 +376,23 @@ def _continue(body: Body, outcome: ContinueAs, source: Source = Source.BODY) -> 
 def _store(body: Body, outcome: Any, of: str = "") -> Raw | Unstorable:
     step = body.declared()
     try:
-        if inspect.isawaitable(outcome) or inspect.isgenerator(outcome):
-            if inspect.iscoroutine(outcome):
-                outcome.close()  # or Python warns about it long after, in some other place
-            raise errors.Unstorable(f"result of step {step.name!r}: a {type(outcome).__name__} that nobody ran")
         raw = body.delivery.reader.payloads.store(
             outcome, step.result_type, limit=body.limit, what=f"result of step {step.name!r}", error=errors.Unstorable,
             of=of,
         )  # fmt: skip
     except errors.CodecError as problem:
+        if inspect.isawaitable(outcome) or inspect.isgenerator(outcome):
+            return _not_run(body, outcome)
         if not of:  # once more, so that the message says which saga it is about
             return _store(body, outcome, of=body.delivery.label)
         return Unstorable(body.attempt_event, body.error_text(problem))
     return Raw(raw)
+
+
+def _not_run(body: Body, outcome: Any) -> Unstorable:
+    if inspect.iscoroutine(outcome):
+        outcome.close()  # or Python warns about it long after, in some other place
+    problem = errors.Unstorable(
+        f"result of step {body.declared().name!r}: a {type(outcome).__name__} that nobody ran"
+    )  # fmt: skip
+    return Unstorable(body.attempt_event, body.error_text(problem))

@@ -5,9 +5,11 @@ a file, or into a new one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from sagas.commanding import as_json
 
 Say = Callable[[str], object]
 
@@ -47,6 +49,22 @@ def tell(findings: Iterable[Finding], *, write: bool, say: Say) -> list[Finding]
             for line in _advice(found):
                 say(f"         {line}")
     return missing
+
+
+def tell_programs(findings: Iterable[Finding], *, write: bool, say: Say) -> bool:
+    """The same as one JSON object, as every command writes it with `--json`; returns whether all is there."""
+    seen: list[Finding] = []
+    said: list[str] = []
+    missing = tell(_noted(findings, seen), write=write, say=said.append)
+    found = [{"what": each.what, "there": each not in missing, "file": each.file} for each in seen]
+    say(as_json({"ok": not missing, "data": found, "said": said, "error": last_word(missing)}))
+    return not missing
+
+
+def _noted(findings: Iterable[Finding], seen: list[Finding]) -> Iterator[Finding]:
+    for found in findings:
+        seen.append(found)
+        yield found
 
 
 def _advice(found: Finding) -> Iterable[str]:

@@ -15,6 +15,7 @@ import psycopg
 from sagas.errors import ConfigurationError, StoreNotReady
 from sagas.settings import Settings
 from sagas_outbox import calling
+from sagas_outbox.encoding import briefly
 from sagas_outbox.errors import UnknownConnection
 
 T = TypeVar("T")
@@ -174,7 +175,7 @@ def caller(using: Any, *, call: str, asynchronous: bool = False) -> Caller:
         )
     hint = "; import sagas_sqlalchemy first" if type(using).__module__.startswith("sqlalchemy.") else ""
     raise ConfigurationError(
-        f"using={using!r}: neither a Django database alias nor a session or connection that sagas knows{hint}"
+        f"using={briefly(using)}: neither a Django database alias nor a session or connection that sagas knows{hint}"
     )
 
 

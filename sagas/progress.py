@@ -12,6 +12,7 @@ from sagas import machine
 from sagas.errors import UnknownSaga
 from sagas.events import Direction, Work
 from sagas.keys import idempotency_key
+from sagas.machine import look
 from sagas.plan import Plan, StepPlan
 from sagas.registry import registry
 from sagas.states import State, Status, StepState
@@ -83,6 +84,14 @@ def work(plan: Plan, state: State) -> tuple[Work, ...]:
     try:
         return machine.frontier(plan, state)
     except KeyError:  # the row has a step that this definition lacks
+        return ()
+
+
+def to_undo(plan: Plan, state: State) -> tuple[str, ...]:
+    """What would be undone if the saga turned back now."""
+    try:
+        return look.to_undo(plan, state)
+    except KeyError:  # as above
         return ()
 
 

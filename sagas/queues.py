@@ -17,6 +17,7 @@ import psycopg
 from psycopg.rows import class_row
 
 from sagas.errors import ConfigurationError, InvalidInput
+from sagas_outbox.encoding import briefly
 from sagas_outbox.queries import query, run
 
 PACKAGE: Final = "sagas.store"
@@ -44,9 +45,13 @@ class Limits:
     def __post_init__(self) -> None:
         given = self.concurrency
         if given is not None and (isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= MOST):
-            raise InvalidInput(f"concurrency={given!r}: a whole number of at least 1, or none", path="concurrency")
+            raise InvalidInput(
+                f"concurrency={briefly(given)}: a whole number of at least 1, or none", path="concurrency"
+            )
         if self.rate is not None and (not isinstance(self.rate, str) or self.count == 0 or self.period == 0):
-            raise InvalidInput(f"rate={self.rate!r}: N/s, N/m, N/h, N/d or N/10s: how many in which time", path="rate")
+            raise InvalidInput(
+                f"rate={briefly(self.rate)}: N/s, N/m, N/h, N/d or N/10s: how many in which time", path="rate"
+            )
 
     @property
     def count(self) -> int | None:
@@ -75,16 +80,16 @@ def declared(given: Any) -> Declared | None:
     """
     if given is None:
         return None
-    if isinstance(given, tuple):
-        given = dict(given)
+    if isinstance(given, tuple) and all(isinstance(each, tuple) and len(each) == 2 for each in given):
+        given = dict(given)  # what this returned before
     if not isinstance(given, Mapping):
-        raise ConfigurationError(f"queues={given!r}: a dict, such as {{'payments': {{'concurrency': 5}}}}")
+        raise ConfigurationError(f"queues={briefly(given)}: a dict, such as {{'payments': {{'concurrency': 5}}}}")
     return tuple(sorted((_name(name), _limits(name, limits)) for name, limits in given.items()))
 
 
 def _name(name: Any) -> str:
-    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
-        raise ConfigurationError(f"queues: {name!r}: the name of a queue, as steps say it")
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
+        raise ConfigurationError(f"queues: {briefly(name)}: the name of a queue, as steps say it")
     return name
 
 
@@ -94,7 +99,7 @@ def _limits(name: str, given: Any) -> Limits:
     known = {"concurrency", "rate"}
     if not isinstance(given, Mapping) or not given or set(given) - known:
         raise ConfigurationError(
-            f"queues[{name!r}]={given!r}: a dict with {' and '.join(sorted(known))}, or one of them"
+            f"queues[{name!r}]={briefly(given)}: a dict with {' and '.join(sorted(known))}, or one of them"
         )
     try:
         return Limits(**given)

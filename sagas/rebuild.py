@@ -84,7 +84,14 @@ def _rebuild(connection: Connection, saga_id: UUID) -> Rebuilt:
                 return Rebuilt(saga_id=saga_id, label=label, changed=False)
             _write(connection, saga_id, head, plan, state)
             return Rebuilt(saga_id=saga_id, label=label, changed=True)
-    except (ValueError, KeyError, msgspec.MsgspecError, UnknownSaga, psycopg.IntegrityError) as problem:
+    except (
+        ValueError,
+        KeyError,
+        msgspec.MsgspecError,
+        UnknownSaga,
+        psycopg.IntegrityError,
+        psycopg.DataError,
+    ) as problem:
         return Rebuilt(saga_id=saga_id, label=label, changed=False, problem=str(problem))
 
 
@@ -100,7 +107,10 @@ def _agrees(connection: Connection, saga_id: UUID, state: State, plan: Plan) -> 
     with psycopg.Cursor(connection, row_factory=dict_row) as cursor:
         parameters = {"after": FIRST, "limit": 1, "ids": [saga_id]}
         row = cursor.execute(query(PACKAGE, "verify"), parameters).fetchone()
-    if row is None or state_of(row) != state:
+    try:
+        if row is None or state_of(row) != state:
+            return False
+    except (ValueError, msgspec.MsgspecError):  # it cannot even be read
         return False
     wanted = sorted((each.step, each.direction.value) for each in machine.rows(plan, state))
     return wanted == sorted(zip(row["row_steps"] or (), row["row_directions"] or (), strict=True))

@@ -72,7 +72,9 @@ def receive(
                 good.append(each)
     for delay, held in later.items():
         claims.hand_back(connection, held, delay=delay, now=clock.now())
-    family.look(connection, [each for each in good if each.kind == "children"], settings)
+    if wrong := family.look(connection, [each for each in good if each.kind == "children"], settings):
+        claims.hand_back(connection, [each.held for each in wrong], delay=DAMAGED_DELAY, now=clock.now())
+        good = [each for each in good if each not in wrong]
     if paused:
         rows.hold_up(connection, paused, delay=PAUSE_DELAY, soon=REQUEST_DELAY, now=clock.now())
     return good

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -20,7 +21,7 @@ from psycopg.pq import TransactionStatus
 from sagas import clock, machine
 from sagas.alarms import alarm, committed
 from sagas.definition import Saga
-from sagas.duty import Duty, duty
+from sagas.duty import Duty, duty_for
 from sagas.events import Attempt, Decision, Direction, Event, Signal, Succeeded, Unstorable, Work
 from sagas.keys import idempotency_key
 from sagas.onward import brings_much, has_loaded, next_delivery
@@ -38,6 +39,7 @@ BROKEN = (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction)  # an
 ROUNDS = 40  # tries to record inside a transaction before it is rolled back
 PAUSE = 0.01  # seconds between tries, growing with each
 LONGEST_PAUSE = 0.25
+LEASE_SPENT = 0.05  # of a lease: it is renewed with what is recorded when so much of it is over
 
 Happened = tuple[Delivery, Event | Misplaced]
 FindPlan = Callable[[Delivery], type[Saga[Any]]]
@@ -99,7 +101,7 @@ class Recorder:
         """
         if not happened:
             return []
-        reached(Point.BEFORE_RECORD, labels(happened))
+        reached(Point.BEFORE_RECORD, partial(labels, happened))
         ticket = _Ticket(list(happened), time.monotonic() + self._lease)
         with self._arrived:
             self._waiting.append(ticket)
@@ -110,7 +112,7 @@ class Recorder:
         ticket.done.wait()
         if ticket.error is not None:
             raise ticket.error
-        reached(Point.AFTER_RECORD, labels(happened))
+        reached(Point.AFTER_RECORD, partial(labels, happened))
         return ticket.continued
 
     def submit(self, happened: Happened, then: Callable[[list[Delivery], BaseException | None], None]) -> bool:
@@ -242,14 +244,17 @@ class Recorder:
             and not isinstance(event, Misplaced)
             and self._is_next(definition, delivery, decision)
         )
-        return Recording(delivery, decision, machine.finished(decision.state), goes_on, frees=plan.has_locks)
+        return Recording(
+            delivery, decision, machine.finished(decision.state), goes_on, frees=plan.has_locks,
+            renews=time.monotonic() - delivery.leased_at > self._lease * LEASE_SPENT,
+        )  # fmt: skip
 
     def _is_next(self, definition: type[Saga[Any]], delivery: Delivery, decision: Decision) -> bool:
         """Whether this worker goes on at once with the row that is kept."""
         row = decision.rows[0]
         if row.delay or row.direction is Direction.SETTLE:  # which needs what the dedupe table knows by then
             return False
-        following = duty(definition, row.step, row.direction)
+        following = duty_for(definition, row.step, row.direction)
         return (
             not following.has_one_attempt
             and has_loaded(delivery, decision)

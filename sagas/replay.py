@@ -15,7 +15,8 @@ import psycopg
 from msgspec import Raw
 
 from sagas import machine
-from sagas.body import Body, SagaClass, step_named
+from sagas.body import Body, step_named
+from sagas.duty import SagaClass
 from sagas.errors import CodecError, PayloadLocked, SagaNotFound, UnknownSaga
 from sagas.events import Attempt, Direction, Entry, Kind, Source, Work
 from sagas.fold import evolve

@@ -20,6 +20,7 @@ from sagas.options import MOST_PRIORITY
 from sagas.payloads import PLAIN, Payloads
 from sagas.plan import Plan
 from sagas.ports import Caller
+from sagas_outbox.encoding import briefly
 
 MAX_KEY = 255  # characters; a btree key has a limit of its own
 MAX_SUBJECT = 500  # characters of its primary key; they are indexed
@@ -122,9 +123,9 @@ def to_find(name: str | None, key: str | None, id: UUID | None) -> dict[str, str
     if (key is None) == (id is None):
         raise TypeError("give either key= or id=")
     if id is not None and not isinstance(id, UUID):
-        raise errors.InvalidInput(f"id={id!r}: a UUID, not {type(id).__name__}", path="id")
+        raise errors.InvalidInput(f"id={briefly(id)}: a UUID, not {type(id).__name__}", path="id")
     return {
-        "name": name,
+        "name": None if name is None else text(name, "name", MAX_KEY),
         "key": None if key is None else text(key, "key", MAX_KEY),
         "id": None if id is None else str(id),
     }
@@ -136,12 +137,22 @@ def check_kind(plan: Plan, kind: str, step: str) -> None:
     Raises:
         InvalidInput: there is no such kind, or one that is about a step, without a step of the saga.
     """
-    if kind not in OPERATIONS:
-        raise errors.InvalidInput(f"kind={kind!r}: one of {', '.join(OPERATIONS)}", path="kind")
-    if kind in ABOUT_A_STEP and step not in plan.by_name:
+    if not isinstance(kind, str) or kind not in OPERATIONS:
+        raise errors.InvalidInput(f"kind={briefly(kind)}: one of {', '.join(OPERATIONS)}", path="kind")
+    if not isinstance(step, str) or ((kind in ABOUT_A_STEP or step) and step not in plan.by_name):
         raise errors.InvalidInput(
-            f"step={step!r}: {kind} of saga {plan.name} is about one of {', '.join(plan.by_name)}", path="step"
+            f"step={briefly(step)}: {kind} of saga {plan.name} is about one of {', '.join(plan.by_name)}", path="step"
         )
+
+
+def check_seen(seen: object) -> None:
+    """See to it that a saga is said to have been looked at in a state that can be one.
+
+    Raises:
+        InvalidInput: it is no number of a log entry.
+    """
+    if seen is not None and not (isinstance(seen, int) and not isinstance(seen, bool) and 0 <= seen < 2**31):
+        raise errors.InvalidInput(f"seen={briefly(seen)}: `seq` of the saga as it was looked at", path="seen")
 
 
 def result_of(caller: Caller, definition: type[Saga[Any]], step: str, given: object) -> Raw:
@@ -170,12 +181,18 @@ def text(value: object, what: str, most: int) -> str:
         InvalidInput: it is no text, empty, too long, or has characters that Postgres refuses.
     """
     if not isinstance(value, str):
-        raise errors.InvalidInput(f"{what}={value!r}: a str, not {type(value).__name__}", path=what)
+        raise errors.InvalidInput(f"{what}={briefly(value)}: a str, not {type(value).__name__}", path=what)
     if not value or len(value) > most:
         raise errors.InvalidInput(f"{what}: 1 to {most} characters, not {len(value)}; hash longer ones", path=what)
-    if clean(value, most) != value:
+    plain = str.__str__(value)  # not a subclass, such as a safe string of Django
+    if clean(plain, most) != plain:
         raise errors.InvalidInput(f"{what}: has a NUL or a lone surrogate, which Postgres cannot store", path=what)
-    return value
+    return plain
+
+
+def optional(value: object, what: str, most: int) -> str:
+    """The same, or an empty text."""
+    return "" if isinstance(value, str) and not value else text(value, what, most)
 
 
 def _subject(caller: Caller, subject: object) -> tuple[str | None, str | None]:
@@ -200,27 +217,30 @@ def _deadline(deadline: object) -> dict[str, Any]:
         return {}
     if isinstance(deadline, timedelta) and timedelta(0) < deadline <= timedelta(days=3650):
         return {"deadline": deadline.total_seconds()}
-    if isinstance(deadline, datetime) and deadline.tzinfo is not None:
+    if isinstance(deadline, datetime) and deadline.tzinfo is not None and 1970 < deadline.year < 9000:
         return {"deadline_at": deadline}
     raise errors.InvalidInput(
-        f"deadline={deadline!r}: a timedelta above 0 and up to ten years, or an aware datetime", path="deadline"
+        f"deadline={briefly(deadline)}: a timedelta above 0 and up to ten years, or an aware datetime "
+        f"from 1971 to 8999",
+        path="deadline",
     )
 
 
 def _priority(priority: object) -> int:
     if isinstance(priority, bool) or not isinstance(priority, int) or not -MOST_PRIORITY <= priority <= MOST_PRIORITY:
         raise errors.InvalidInput(
-            f"priority={priority!r}: a whole number from -{MOST_PRIORITY} to {MOST_PRIORITY}", path="priority"
+            f"priority={briefly(priority)}: a whole number from -{MOST_PRIORITY} to {MOST_PRIORITY}", path="priority"
         )
     return priority
 
 
 def _headers(headers: Mapping[str, str] | None) -> dict[str, str]:
-    given = dict(headers or {})
-    for name, value in given.items():
-        text(name, "headers", 100)
-        if value != "":
-            text(value, f"headers[{name!r}]", MAX_HEADERS)
+    if headers is not None and not isinstance(headers, Mapping):
+        raise errors.InvalidInput(f"headers={briefly(headers)}: a dict of texts, or none", path="headers")
+    given = {
+        text(name, "headers", 100): optional(value, f"headers[{name!r}]", MAX_HEADERS)
+        for name, value in (headers or {}).items()
+    }
     if len(msgspec.json.encode(given)) > MAX_HEADERS:
         raise errors.InvalidInput(f"headers: more than {MAX_HEADERS} bytes; they are for trace context", path="headers")
     return given

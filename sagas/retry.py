@@ -27,7 +27,7 @@ class Retry:
 
     Raises:
         ValueError: a number is out of range; the message names it.
-        TypeError: `give_up_on` holds something that is not an exception class.
+        TypeError: a number is none, or `give_up_on` holds something that is not an exception class.
     """
 
     max_attempts: int = 5
@@ -37,6 +37,10 @@ class Retry:
     give_up_on: tuple[type[Exception], ...] = ()
 
     def __post_init__(self) -> None:
+        for name in ("max_attempts", "first", "factor", "longest"):
+            given = getattr(self, name)
+            if isinstance(given, bool) or not isinstance(given, int if name == "max_attempts" else (int, float)):
+                raise TypeError(f"Retry({name}=...): a number, not {type(given).__name__}")
         if self.max_attempts < 1:
             raise ValueError(f"Retry(max_attempts={self.max_attempts!r}): must be at least 1")
         if not self.first > 0:
@@ -45,6 +49,8 @@ class Retry:
             raise ValueError(f"Retry(factor={self.factor!r}): must be at least 1")
         if not self.first <= self.longest < float("inf"):
             raise ValueError(f"Retry(longest={self.longest!r}): finite and at least first={self.first!r}")
+        if not isinstance(self.give_up_on, tuple):
+            raise TypeError("Retry(give_up_on=...): a tuple of exception classes, such as (ValueError,)")
         for given in self.give_up_on:
             if not (isinstance(given, type) and issubclass(given, Exception)):
                 raise TypeError(f"Retry(give_up_on=...): {given!r} is not an exception class")

@@ -14,6 +14,7 @@ from sagas.pace import shared_paces
 from sagas.ports import Store
 from sagas.retention import pruning
 from sagas.schedules.scheduler import Scheduler, scheduling
+from sagas.tracing_relay import PublishSpans
 from sagas_outbox.messenger import Messenger
 from sagas_outbox.relay import Publisher, Relay
 
@@ -55,7 +56,9 @@ def relay(store: Store, publisher: Publisher, *, queues: Sequence[str], say: Say
         queues: the queues to serve; empty: all.
         say: writes a line for people.
     """
-    relay = Relay(store.connect, publisher, store.settings, queues=queues, paces=shared_paces)
+    relay = Relay(
+        store.connect, publisher, store.settings, queues=queues, paces=shared_paces, spans=PublishSpans()
+    )  # fmt: skip
     beside = _messenger(store, publisher)
 
     def stop(*_: Any) -> None:

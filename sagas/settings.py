@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from sagas.errors import ConfigurationError
 from sagas.payloads import Payloads
 from sagas.queues import declared
+from sagas_outbox.encoding import briefly
 
 LONGEST = 30 * 24 * 3600.0
 
@@ -86,10 +87,21 @@ class Settings:
         known = {field.name for field in fields(cls)}
         for name in given:
             if name not in known:
-                close = get_close_matches(name, known, n=1)
-                hint = f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(sorted(known))}"
-                raise ConfigurationError(f"{where}: unknown setting {name!r}{hint}")
+                raise unknown(name, known, where=where)
         return cls(**given)
+
+
+def unknown(name: Any, known: Collection[str], *, where: str) -> ConfigurationError:
+    """The error about a setting that there is not: says which one was probably meant.
+
+    Args:
+        name: it.
+        known: those that there are, as they are written there.
+        where: what to call the mapping.
+    """
+    close = get_close_matches(name, known, n=1) if isinstance(name, str) else []
+    hint = f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(sorted(known))}"
+    return ConfigurationError(f"{where}: unknown setting {briefly(name)}{hint}")
 
 
 def _check_value(name: str, value: Any, default: Any) -> None:
@@ -97,12 +109,12 @@ def _check_value(name: str, value: Any, default: Any) -> None:
         return  # a codec, which checks itself
     if isinstance(default, bool):
         if not isinstance(value, bool):
-            raise ConfigurationError(f"{name}={value!r}: True or False")
+            raise ConfigurationError(f"{name}={briefly(value)}: True or False")
     elif isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigurationError(f"{name}={value!r}: a number, like the default {default!r}")
+        raise ConfigurationError(f"{name}={briefly(value)}: a number, like the default {default!r}")
     elif isinstance(default, int) and not (isinstance(value, int) and 1 <= value <= 2**31 - 1):
-        raise ConfigurationError(f"{name}={value!r}: a whole number of at least 1")
+        raise ConfigurationError(f"{name}={briefly(value)}: a whole number of at least 1")
     elif value != default and not 0 < value <= max(LONGEST, 2.0**31):
-        raise ConfigurationError(f"{name}={value!r}: above 0 and at most 30 days, in seconds")
+        raise ConfigurationError(f"{name}={briefly(value)}: above 0 and at most 30 days, in seconds")
     elif isinstance(default, float) and value > LONGEST:
-        raise ConfigurationError(f"{name}={value!r}: at most 30 days, in seconds")
+        raise ConfigurationError(f"{name}={briefly(value)}: at most 30 days, in seconds")

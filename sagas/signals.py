@@ -11,6 +11,7 @@ from msgspec import Raw
 from sagas import clock, errors, ports, requests
 from sagas.context import Missing
 from sagas.ports import Caller, Work
+from sagas_outbox.encoding import briefly
 from sagas_outbox.queries import query
 
 if TYPE_CHECKING:
@@ -24,6 +25,12 @@ def send(wait: Wait[Any], value: Any, *, using: Any, **given: Any) -> bool:
     """Send a signal. See `Wait.send`."""
     caller = ports.caller(using, call=f"{_name(wait)}.send")
     return caller.run(_sending(caller, wait, value, **given))
+
+
+def check(wait: Wait[Any], value: Any, *, key: str, dedupe_id: str | None, using: Any) -> None:
+    """See to it that a signal could be sent, without sending it. Raises what `Wait.send` does of its arguments."""
+    caller = ports.caller(using, call=f"{_name(wait)}.start_or_send")
+    _request(caller, wait, value, key, None, dedupe_id, Missing.RAISE, "", "")
 
 
 async def asend(wait: Wait[Any], value: Any, *, using: Any, **given: Any) -> bool:
@@ -73,7 +80,7 @@ def _request(
     if owner is None or not wait.options.wait or not wait.options.wait.signal:
         raise errors.NotPossible(f"{wait!r} does not wait for a signal; only wait_for(...) does")
     if not isinstance(missing, Missing):
-        raise errors.InvalidInput(f"missing={missing!r}: RAISE, IGNORE or KEEP", path="missing")
+        raise errors.InvalidInput(f"missing={briefly(missing)}: RAISE, IGNORE or KEEP", path="missing")
     if missing is Missing.KEEP and key is None:
         raise errors.InvalidInput("missing=KEEP needs key=: an id says nothing before its saga exists", path="missing")
     settings = caller.settings
@@ -87,8 +94,8 @@ def _request(
         "dedupe_id": None if dedupe_id is None else requests.text(dedupe_id, "dedupe_id", MAX_DEDUPE_ID),
         "payload": {
             "step": wait.name, "value": Raw(raw),
-            "actor": actor and requests.text(actor, "actor", requests.MAX_KEY),
-            "reason": reason and requests.text(reason, "reason", requests.MAX_REASON),
+            "actor": requests.optional(actor, "actor", requests.MAX_KEY),
+            "reason": requests.optional(reason, "reason", requests.MAX_REASON),
         },
     } | ({} if now is None else {"now": now})  # fmt: skip
 

@@ -40,6 +40,7 @@ class Track(msgspec.Struct, frozen=True, omit_defaults=True):
     failures: int = 0  # answers that were failures, in the present budget
     asked: int = 0  # times in a row that `resolve` could not say
     unknown: bool = False  # the outcome of some attempt is unknown: stored, never derived
+    doubted: bool = False  # the log does not know of it, and yet it may have been done: see `sagas.restored`
     closed: bool = False  # no further body may begin in the present budget
     refused: bool = False  # the step refused although an earlier attempt is unknown
     first_begun_at: float | None = None  # epoch seconds

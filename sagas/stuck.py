@@ -9,6 +9,7 @@ quiet      work of it that waits for nothing has brought no log entry for longer
            more.
 
 A step that waits for a signal, a time, its children or a semantic lock waits for something, until its time has come.
+Who is not the first in the line of its ordering key waits for that one: if the first is stuck, it alone is named.
 `stuck` is the rule; `stuck.sql` is the same rule for all sagas of a database, and a test compares the two.
 """
 
@@ -60,6 +61,7 @@ class Work:
     due_at: float
     first_begun_at: float | None = None
     paused: bool = False  # its queue
+    behind: bool = False  # it is not the first in the line of its ordering key
 
 
 def stuck(
@@ -86,7 +88,7 @@ def stuck(
     for row in rows:
         waits = row.step is not None and row.step in saga.waits
         until = saga.waits[row.step] if waits and row.step is not None else None
-        if row.paused or (waits and (until is None or until > now)):
+        if row.paused or row.behind or (waits and (until is None or until > now)):
             continue
         if row.due_at < now - after:
             found.add(Stuck.OVERDUE)

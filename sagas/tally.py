@@ -11,7 +11,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import psycopg
@@ -37,6 +37,7 @@ EXPIRED: Final = "expired"  # begun again, since the claim of whoever had begun 
 STALE: Final = "stale"  # named by a message, and gone or taken by then
 BODY: Final = "body:"  # and the direction: bodies, with the seconds they took
 UP_TO: Final = "up_to:"  # and direction and seconds: bodies that took no longer
+BY_MINUTE: Final = (RETRIES, EXPIRED)  # also counted for each minute of the last hour
 BUCKETS: Final = (0.01, 0.1, 1.0, 10.0, 60.0)  # seconds
 
 
@@ -64,29 +65,27 @@ class Tally:
         with self._lock:
             self._counts[name, step, what] += count
 
-    def recorded(self, name: str, before: State, entries: Sequence[Entry]) -> None:
-        """Count what was written to the log of one saga.
-
-        Args:
-            name: of the saga.
-            before: how it stood.
-            entries: the new lines.
-        """
+    def recorded(self, written: Iterable[tuple[str, State, Sequence[Entry]]]) -> None:
+        """Count what was written to logs: of each saga its name, how it stood, and the new lines."""
         with self._lock:
-            counts = self._counts
-            for entry in entries:
-                step, data = entry.step or "", entry.data
-                counts[name, step, entry.kind] += 1
-                if data.retry_in is not None:
-                    counts[name, step, RETRIES] += 1
-                if data.unknown:
-                    counts[name, step, UNKNOWN] += 1
-                if data.source is Source.DEDUPE:
-                    counts[name, step, DEDUPE] += 1
-                if data.actor:
-                    counts[name, "", REPAIRS] += 1
-            if entries and before.seq == 0:
-                counts[name, "", FIRST] += 1
+            for each in written:
+                self._recorded(*each)
+
+    def _recorded(self, name: str, before: State, entries: Sequence[Entry]) -> None:
+        counts = self._counts
+        for entry in entries:
+            step, data = entry.step or "", entry.data
+            counts[name, step, entry.kind] += 1
+            if data.retry_in is not None:
+                counts[name, step, RETRIES] += 1
+            if data.unknown:
+                counts[name, step, UNKNOWN] += 1
+            if data.source is Source.DEDUPE:
+                counts[name, step, DEDUPE] += 1
+            if data.actor:
+                counts[name, "", REPAIRS] += 1
+        if entries and before.seq == 0:
+            counts[name, "", FIRST] += 1
 
     def begun(self, found: Sequence[Delivery | Damaged | Kept], named: int) -> None:
         """Count what a begin statement has found.
@@ -101,10 +100,10 @@ class Tally:
             if isinstance(each, Delivery) and each.attempt is not None and each.attempt.deliveries > 1:
                 self.add(each.name, each.attempt.step, EXPIRED)
 
-    def body(self, name: str, step: str, direction: str, seconds: float) -> None:
-        """Count a body and the time it took."""
+    def body(self, subject: Subject, seconds: float) -> None:
+        """Count a body and the time it took; `subject` is its saga name, step and direction."""
         with self._lock:
-            found = self._bodies[name, step, direction]
+            found = self._bodies[subject]
             found.count += 1
             found.seconds += seconds
             bucket = bisect_left(BUCKETS, seconds)
@@ -132,6 +131,8 @@ class Tally:
             with connection.transaction():
                 connection.execute("set local lock_timeout = '500ms'")
                 run(connection, query(PACKAGE, "tally"), _columns(found))
+                if minute := _by_minute(found):
+                    run(connection, query(PACKAGE, "tally_minute"), minute)
         except psycopg.Error as problem:
             with self._lock:
                 for key, (count, seconds) in found.items():
@@ -159,6 +160,16 @@ class Tally:
             before = found.get(key, (0, 0.0))
             found[key] = before[0] + count, before[1] + seconds
         return found
+
+
+def _by_minute(found: Mapping[Subject, tuple[int, float]]) -> dict[str, list[object]] | None:
+    """What belongs to rates; None: nothing, as nearly always where all is well."""
+    counts = dict.fromkeys(BY_MINUTE, 0)
+    for (_, _, what), (count, _) in found.items():
+        if what in counts:
+            counts[what] += count
+    some = {what: count for what, count in counts.items() if count}
+    return {"whats": list(some), "counts": list(some.values())} if some else None
 
 
 def _columns(found: Mapping[Subject, tuple[int, float]]) -> dict[str, list[object]]:

@@ -1,16 +1,21 @@
 """OpenTelemetry (extra `tracing`): one trace from the request that started a saga through all its steps.
 
 `start()` keeps the trace context in the saga's headers, as W3C `traceparent`. Each attempt of a step or compensation
-is a span in that trace, with the span that called `start()` as its parent. A saga that was started outside of any trace
-has one of its own, whose id is the saga's. Without OpenTelemetry, or with no tracer provider set up, nothing happens.
+is a span in that trace. Its parent is the span of the relay that published its row (`sagas.tracing_relay`), whose own
+parent is the span that called `start()`; without a relay that is its parent itself. A saga that was started outside of
+any trace has one of its own, whose id is the saga's. Without OpenTelemetry, or with no tracer provider set up, nothing
+happens.
 """
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from sagas.events import Direction, Failed, Refused, Undecided, Unstorable
 
@@ -28,10 +33,13 @@ except ModuleNotFoundError:
 
 TRACER: Final = "outbox-sagas"
 LOOK_EVERY: Final = 1.0  # seconds
+MOST_CARRIED: Final = 10_000  # rows of messages whose traces are remembered
 BAD: Final = (Failed, Refused, Undecided, Unstorable)
 
 
 _enabled, _look_at = False, 0.0
+_carried: OrderedDict[int, str] = OrderedDict()  # traceparent of the span that published a row; the oldest goes first
+_carrying = threading.Lock()
 
 
 class Outcome:
@@ -60,20 +68,76 @@ def enabled() -> bool:
     return _enabled
 
 
+def carry(traces: Mapping[int, str]) -> None:
+    """Remember which spans have published some rows, for the attempts at them.
+
+    Args:
+        traces: what a message took along: W3C traceparent by row.
+    """
+    if not traces or not enabled():
+        return
+    with _carrying:
+        for row, traceparent in traces.items():
+            _carried[row] = traceparent
+            _carried.move_to_end(row)
+        while len(_carried) > MOST_CARRIED:
+            _carried.popitem(last=False)
+
+
+def saga_context(saga_id: UUID, headers: Mapping[str, str]) -> Any:
+    """The context of a saga's trace.
+
+    Args:
+        saga_id: the saga.
+        headers: what it keeps of the trace that it was started in.
+    """
+    found = TraceContextTextMapPropagator().extract(dict(headers))
+    if trace.get_current_span(found).get_span_context().is_valid:
+        return found
+    own = trace.SpanContext(
+        trace_id=saga_id.int, span_id=saga_id.int & (2**64 - 1) or 1, is_remote=True,
+        trace_flags=trace.TraceFlags(trace.TraceFlags.SAMPLED),
+    )  # fmt: skip
+    return propagation.set_span_in_context(trace.NonRecordingSpan(own))
+
+
+def sent_span(name: str, context: Any, attributes: Mapping[str, str | int]) -> Any:
+    """A span that has begun, about something that is handed to a broker; whoever asks for it ends it."""
+    return trace.get_tracer(TRACER).start_span(
+        name, context=context, kind=trace.SpanKind.PRODUCER, attributes=attributes
+    )  # fmt: skip
+
+
+def traceparent(span: Any) -> str:
+    """The context of a span, as a message takes it along."""
+    carrier: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(carrier, propagation.set_span_in_context(span))
+    return carrier["traceparent"]
+
+
+def failed(span: Any, what: str) -> None:
+    """Mark a span as one that ended badly."""
+    span.set_status(trace.Status(trace.StatusCode.ERROR, what))
+
+
+def work_name(step: str, direction: str | None) -> str:
+    """How spans name the work at a step."""
+    return step if direction in (None, "", Direction.DO) else f"{step} ({direction})"
+
+
 @contextmanager
 def attempt(delivery: Delivery) -> Iterator[Outcome]:
     """A span around one attempt; gives what to tell its outcome to."""
     assert delivery.attempt is not None
     tracer, outcome = trace.get_tracer(TRACER), Outcome()
     given = delivery.attempt
-    suffix = "" if given.direction is Direction.DO else f" ({given.direction})"
     attributes: dict[str, str | int] = {
         "saga.id": str(delivery.saga_id), "saga.name": delivery.name, "saga.version": delivery.version,
         "saga.key": delivery.key, "saga.step": given.step, "saga.direction": given.direction.value,
         "saga.deliveries": given.deliveries, "messaging.destination.name": delivery.queue,
     }  # fmt: skip
     with tracer.start_as_current_span(
-        f"{delivery.name} {given.step}{suffix}",
+        f"{delivery.name} {work_name(given.step, given.direction)}",
         context=_parent(delivery),
         kind=trace.SpanKind.CONSUMER,
         attributes=attributes,
@@ -88,15 +152,19 @@ def attempt(delivery: Delivery) -> Iterator[Outcome]:
 
 
 def _parent(delivery: Delivery) -> Any:
-    """The context of the saga's trace."""
-    found = TraceContextTextMapPropagator().extract(dict(_kept(delivery)))
-    if trace.get_current_span(found).get_span_context().is_valid:
+    """The span that published the row, if it is known and of the saga's own trace; else the one that started the saga.
+    A row of another store may have the same number, and a message may be forged."""
+    found = saga_context(delivery.saga_id, _kept(delivery))
+    sent = _carried.get(delivery.id)
+    if sent is None:
         return found
-    own = trace.SpanContext(
-        trace_id=delivery.saga_id.int, span_id=delivery.saga_id.int & (2**64 - 1) or 1, is_remote=True,
-        trace_flags=trace.TraceFlags(trace.TraceFlags.SAMPLED),
-    )  # fmt: skip
-    return propagation.set_span_in_context(trace.NonRecordingSpan(own))
+    context = TraceContextTextMapPropagator().extract({"traceparent": sent}, found)
+    return context if _trace_id(context) == _trace_id(found) else found
+
+
+def _trace_id(context: Any) -> int:
+    found: int = trace.get_current_span(context).get_span_context().trace_id
+    return found
 
 
 def _kept(delivery: Delivery) -> Mapping[str, str]:

@@ -130,6 +130,9 @@ class Wait(Step[Any, R]):
         Raises:
             KeyConflict: the saga was started with another input.
         """
+        from sagas import signals
+
+        signals.check(self, value, key=key, dedupe_id=dedupe_id, using=using)  # before anything is written
         assert self.owner is not None
         self.owner.start(input, key=key, using=using, **start)
         return self.send(value, key=key, dedupe_id=dedupe_id, using=using)
@@ -209,7 +212,8 @@ def _declared(value: object, what: str) -> float:
 
 def _seconds(value: object, what: str) -> float:
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not math.isfinite(seconds):
+    odd = isinstance(seconds, float) and not math.isfinite(seconds)
+    if odd or isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         raise ValueError(f"{what} {value!r}: seconds or a timedelta")
     if not 0 <= seconds <= LONGEST:
         raise ValueError(f"{what} {value!r}: from 0 to ten years")

@@ -6,13 +6,15 @@ import time
 from contextlib import suppress
 from contextvars import Token
 from types import TracebackType
-from typing import Any
 
 import psycopg
 
 from sagas import hooks, tracing
+from sagas.duty import Duty
+from sagas.events import Answer
 from sagas.logs import Labelled, about
 from sagas.store.rows import Delivery
+from sagas.takeover import Misplaced
 from sagas.tally import Tally
 from sagas_outbox.link import Link
 
@@ -29,14 +31,16 @@ class Watched:
 
     Args:
         delivery: what is attempted.
+        duty: the work that it is about.
         tally: counts it.
     """
 
-    __slots__ = ("_began", "_delivery", "_span", "_tally", "_token", "_told", "event")
+    __slots__ = ("_began", "_delivery", "_duty", "_span", "_tally", "_token", "_told", "event", "took")
 
-    def __init__(self, delivery: Delivery, tally: Tally) -> None:
-        self._delivery, self._tally = delivery, tally
-        self.event: Any = None  # what came of it
+    def __init__(self, delivery: Delivery, duty: Duty, tally: Tally) -> None:
+        self._delivery, self._duty, self._tally = delivery, duty, tally
+        self.event: Answer | Misplaced | None = None  # what came of it
+        self.took = 0.0  # seconds
 
     def __enter__(self) -> Watched:
         self._token: Token[Labelled | None] = about.set(self._delivery)
@@ -48,7 +52,7 @@ class Watched:
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, where: TracebackType | None
     ) -> None:  # fmt: skip
-        took = time.perf_counter() - self._began
+        self.took = time.perf_counter() - self._began
         if self._told is not None:
             self._told.event = self.event
         try:
@@ -56,6 +60,4 @@ class Watched:
                 self._span.__exit__(kind, problem, where)
         finally:
             about.reset(self._token)
-        attempt = self._delivery.attempt
-        if attempt is not None:
-            self._tally.body(self._delivery.name, attempt.step, attempt.direction.value, took)
+        self._tally.body(self._duty.subject, self.took)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 UNKNOWN: Final = "its definition is not in this process"
 CHANGED: Final = "its steps were changed without a new version: deploy the former code"
+UNREADABLE: Final = "its row cannot be read"
+LACKS: Final = "its definition has no step %(step)s"
 PAUSED: Final = "is paused"
 DEFINITION_PAUSED: Final = "definition %(name)s is paused by %(actor)s: %(reason)s"
 QUEUE_PAUSED: Final = "queue %(name)s is paused by %(actor)s: %(reason)s"
@@ -29,14 +31,16 @@ SIGNAL: Final = "%(step)s waits for a signal"
 SIGNAL_UNTIL: Final = "%(step)s waits for a signal until %(until)s (%(left)s)"
 CHILD: Final = "%(step)s waits for the saga that it started"
 CHILDREN: Final = "%(step)s waits for the sagas that it started: %(started)s of %(total)s so far"
-CHILD_PARKED: Final = "%(name)s (%(key)s), which %(step)s started, is parked: %(error)s"
+CHILD_PARKED: Final = "%(name)s %(id)s (key %(key)s), which %(step)s started, is parked: %(error)s"
+BEHIND: Final = "%(step)s waits in the line of %(line)s, which %(name)s %(id)s (key %(key)s) is first in"
+OVERDUE: Final = "work in queue %(queue)s has been due since %(until)s (%(left)s), and nobody takes it"
 UNDOES: Final = "%(step)s waits until what it started is undone"
 BACKS_OFF: Final = "%(step)s starts its saga anew at %(until)s (%(left)s)"
 SLEEPS: Final = "%(step)s sleeps until %(until)s (%(left)s)"
 LOCK: Final = "%(step)s waits for a semantic lock until %(until)s (%(left)s)"
 TEXTS: Final = (
     LOCK, UNKNOWN, CHANGED, PAUSED, DEFINITION_PAUSED, QUEUE_PAUSED, SIGNAL, SIGNAL_UNTIL, SLEEPS, CHILD, CHILDREN,
-    CHILD_PARKED, UNDOES, BACKS_OFF,
+    CHILD_PARKED, UNDOES, BACKS_OFF, BEHIND, OVERDUE, UNREADABLE, LACKS,
 )  # fmt: skip
 
 
@@ -66,9 +70,15 @@ class PauseLine(Protocol):
     def at(self) -> datetime: ...
 
 
-class KinLine(Protocol):
-    """A saga's parent, or a child of it, whoever read it."""
+class HeldLine(Protocol):
+    """What keeps a saga waiting, mostly another one, whoever read it: see `held_by.sql`."""
 
+    @property
+    def saga_id(self) -> UUID: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def step(self) -> str: ...
     @property
     def id(self) -> UUID: ...
     @property
@@ -76,15 +86,9 @@ class KinLine(Protocol):
     @property
     def key(self) -> str: ...
     @property
-    def status(self) -> str: ...
-    @property
-    def parent_step(self) -> str | None: ...
-    @property
     def error(self) -> str: ...
     @property
-    def parked(self) -> bool: ...
-    @property
-    def is_parent(self) -> bool: ...
+    def since(self) -> datetime | None: ...
 
 
 class WaitingSaga(SagaColumns, Protocol):
@@ -100,20 +104,26 @@ class WaitingSaga(SagaColumns, Protocol):
     def definition(self) -> str: ...
 
 
-def why(saga: WaitingSaga, pauses: Iterable[PauseLine], family: Iterable[KinLine] = ()) -> list[Reason]:
-    """Every reason why a saga does not go on, other than work that is due or under way; none when it has ended.
+def why(saga: WaitingSaga, pauses: Iterable[PauseLine], held_by: Iterable[HeldLine] = ()) -> list[Reason]:
+    """Every reason why a saga does not go on, other than work that is under way; none when it has ended.
 
     Args:
         saga: its row.
         pauses: everything that is paused in its database.
-        family: the sagas that it started, as far as somebody looked.
+        held_by: what keeps sagas waiting, as far as somebody looked.
     """
     state = state_of(saga)
     if state is not None and machine.finished(state):
         return []
     plan = plan_of(saga.name, saga.version)
     found = [*_misfit(saga), *_paused(saga, plan, state, pauses)]
-    return found if state is None else [*found, *_waits(plan, state), *_parked(family)]
+    if state is None:
+        return [Reason(text=UNREADABLE), *found]
+    if plan is not None:
+        found += (Reason(text=LACKS, values={"step": name}) for name in state.steps if name not in plan.by_name)
+    ours = [each for each in held_by if each.saga_id == saga.id]
+    found += [*_waits(plan, state), *_held(ours)]
+    return found or list(_overdue(ours))
 
 
 def _children(name: str, step: StepState, until: datetime | None) -> Iterator[Reason]:
@@ -126,14 +136,21 @@ def _children(name: str, step: StepState, until: datetime | None) -> Iterator[Re
         yield Reason(text=CHILD, values={"step": name})
 
 
-def _parked(family: Iterable[KinLine]) -> Iterator[Reason]:
-    """Children that wait for a person, and keep their parent waiting."""
-    for each in family:
-        if each.parked and not each.is_parent:
-            step = (each.parent_step or "").split("~")[0]
-            yield Reason(
-                text=CHILD_PARKED, values={"name": each.name, "key": each.key, "step": step, "error": each.error}
-            )
+def _held(held_by: Iterable[HeldLine]) -> Iterator[Reason]:
+    """Other sagas that have to go on first: what they need is said on their own pages."""
+    for each in held_by:
+        values = {"step": each.step, "id": str(each.id), "name": each.name, "key": each.key}
+        if each.kind == "line":
+            yield Reason(text=BEHIND, values=values | {"line": each.error})
+        elif each.kind == "child":
+            yield Reason(text=CHILD_PARKED, values=values | {"error": each.error})
+
+
+def _overdue(held_by: Iterable[HeldLine]) -> Iterator[Reason]:
+    """Work that nobody takes though nothing keeps it."""
+    late = [each for each in held_by if each.kind == "late"]
+    for each in late[:1]:
+        yield Reason(text=OVERDUE, values={"queue": each.name}, until=each.since)
 
 
 def told(reason: Reason, words: Wording) -> str:

@@ -55,6 +55,7 @@ KIND: Words = {
     Kind.SETTLE_FAILED: "settling failed",
     Kind.SETTLE_UNDECIDED: "settling could not say",
     Kind.REBUILT: "rows made again",
+    Kind.DOUBTED: "in doubt after a restore",
     Kind.RETRIED: "retry requested",
     Kind.REDONE: "redo requested",
     Kind.RESOLVED: "decided by an operator",

@@ -18,16 +18,14 @@ from uuid import UUID, uuid4
 from msgspec import UNSET
 
 from sagas import clock
-from sagas.aio import Concurrent, awaited_work
+from sagas.aio import Concurrent
 from sagas.asked import REQUESTS, request_of
-from sagas.body import step_named
+from sagas.duty import Duty, duty_of
 from sagas.events import (
     Answer,
-    Direction,
     Event,
     Signal,
     Succeeded,
-    Work,
 )
 from sagas.guard import Apart as ApartFromLoop
 from sagas.guard import Guard
@@ -38,7 +36,6 @@ from sagas.onward import weight
 from sagas.pace import Pace
 from sagas.payloads import LARGE
 from sagas.perform import aperform, perform, to_await
-from sagas.plan import StepPlan
 from sagas.points import Point, reached
 from sagas.ports import AsyncStore, LocalTransaction, Store
 from sagas.queues import declare
@@ -126,7 +123,7 @@ class Worker:
             connection, held, holder=self.holder, lease=self.settings.lease, published=published, now=clock.now()
         )  # fmt: skip
         if begun:
-            reached(Point.AFTER_BEGIN, ",".join(_label(each) for each in begun[:20]))
+            reached(Point.AFTER_BEGIN, partial(_labels, begun))
         self.tally.begun(begun, len(held) if published else 0)
         good = receive(connection, begun, self.settings, REQUESTS)
         for each in good:
@@ -154,7 +151,7 @@ class Worker:
         self.store.between()
         try:
             while wave := self._wave(job):
-                reached(Point.BETWEEN_STEPS, ",".join(_label(each) for each in wave[:20]))
+                reached(Point.BETWEEN_STEPS, partial(_labels, wave))
                 self.heart.add(job, wave)
         finally:
             self.heart.close_job(job)
@@ -167,7 +164,8 @@ class Worker:
         local: list[Delivery] = []
         oldest = 0.0
         while (delivery := self.heart.take(job)) is not None:
-            if delivery.attempt is not None and not is_external(delivery):
+            duty = None if delivery.attempt is None else duty_of(delivery)
+            if duty is not None and not duty.external:
                 if local and delivery.heavy:
                     continued += self._local(job, local)
                     local = []
@@ -176,22 +174,23 @@ class Worker:
                     continued += self._local(job, local)
                     local = []
                 continue
-            if self.concurrent is not None and self.awaits(delivery):
+            if self.concurrent is not None and duty is not None and duty.awaited and self.awaits(delivery):
                 self.concurrent.take(job, delivery)
                 continue
             late = time.monotonic() - oldest > self.settings.flush
-            if happened and (late or delivery.heavy or self._may_take_long(delivery)):
+            if happened and (late or delivery.heavy or self._may_take_long(duty)):
                 continued += self._record(happened)
                 happened = []
             event = self._event(job, delivery)
             if event is None:
                 continue
-            if happened and is_heavy(event):
+            heavy = is_heavy(event)
+            if happened and heavy:
                 continued += self._record(happened)
                 happened = []
             oldest = oldest if happened else time.monotonic()
             happened.append((delivery, event))
-            if is_heavy(event):  # it neither keeps its neighbours waiting nor is kept in memory with others like it
+            if heavy:  # it neither keeps its neighbours waiting nor is kept in memory with others like it
                 continued += self._record(happened)
                 happened = []
         if happened:
@@ -231,49 +230,50 @@ class Worker:
         """Whether what a row calls for is an `async def` that runs on the event loop."""
         if self.concurrent is None or delivery.attempt is None:
             return False
-        definition, attempt = definition_of(delivery), delivery.attempt
-        works = awaited_work(definition)
-        return bool(works) and Work(attempt.step, attempt.direction) in works and to_await(delivery, definition)
+        duty = duty_of(delivery)
+        return duty.awaited and to_await(delivery, duty.definition)
 
     async def _aperform(self, job: Job, delivery: Delivery, apart: ApartFromLoop) -> Answer | Misplaced | None:
-        began = time.perf_counter()
+        duty = duty_of(delivery)
+        timeout = duty.timeout or self.settings.timeout
 
         def begins() -> float:
-            timeout = self._timeout(delivery)
             self.heart.begin_body(job, delivery, timeout)
             return timeout
 
+        watched = Watched(delivery, duty, self.tally)
         try:
-            with Watched(delivery, self.tally) as watched:
-                found = watched.event = await aperform(
-                    delivery, definition_of(delivery), limit=self.settings.max_payload, guard=self._guard,
+            with watched:
+                watched.event = await aperform(
+                    delivery, duty.definition, limit=self.settings.max_payload, guard=self._guard,
                     begins=begins, alive=lambda: self.heart.alive(delivery), apart=apart,
                 )  # fmt: skip
-            return found
+            return watched.event
         finally:
             self.heart.end_body(job)
             # what it keeps from others: messages are packed by that
-            self.pace.note(_subject(delivery), (time.perf_counter() - began) / self.settings.async_concurrency)
+            self.pace.note(duty.subject, watched.took / self.settings.async_concurrency)
 
-    def _may_take_long(self, delivery: Delivery) -> bool:
+    def _may_take_long(self, duty: Duty | None) -> bool:
         """Results do not wait for a body that is slow, or that nobody has timed yet."""
-        return delivery.attempt is not None and self.pace.mean(_subject(delivery)) > self.settings.flush
+        return duty is not None and self.pace.mean(duty.subject) > self.settings.flush
 
     def _perform(self, job: Job, delivery: Delivery, transaction: LocalTransaction | None) -> Answer | Misplaced | None:
-        self.heart.begin_body(job, delivery, self._timeout(delivery))
-        began = time.perf_counter()
+        duty = duty_of(delivery)
+        self.heart.begin_body(job, delivery, duty.timeout or self.settings.timeout)
+        watched = Watched(delivery, duty, self.tally)
         try:
-            with Watched(delivery, self.tally) as watched:
-                found = watched.event = perform(
-                    delivery, definition_of(delivery), limit=self.settings.max_payload, transaction=transaction,
-                    alive=lambda: self.heart.alive(delivery), guard=self._guard if is_external(delivery) else None,
+            with watched:
+                watched.event = perform(
+                    delivery, duty.definition, limit=self.settings.max_payload, transaction=transaction,
+                    alive=lambda: self.heart.alive(delivery), guard=self._guard if duty.external else None,
                 )  # fmt: skip
-            return found
+            return watched.event
         finally:
             self.heart.end_body(job)
             self.store.after_body()
-            if step_plan(delivery).children is None:  # finding out what many items are says nothing of usual bodies
-                self.pace.note(_subject(delivery), time.perf_counter() - began)
+            if not duty.begets:  # finding out what many items are says nothing of usual bodies
+                self.pace.note(duty.subject, watched.took)
 
     def _guard(self, delivery: Delivery, step_key: str) -> Guard:
         assert delivery.attempt is not None
@@ -300,21 +300,10 @@ class Worker:
         finally:
             self.heart.release(held)
 
-    def _timeout(self, delivery: Delivery) -> float:
-        assert delivery.attempt is not None
-        plan = definition_of(delivery).plan.by_name[delivery.attempt.step]
-        undoing = delivery.attempt.direction is not Direction.DO and plan.undo is not None
-        declared = plan.undo.timeout if undoing and plan.undo is not None else plan.timeout
-        return declared or self.settings.timeout
 
-
-def _follows(delivery: Delivery, work: Work) -> bool:
+def _follows(delivery: Delivery, following: Duty) -> bool:
     """Whether whoever ran a row can go on with this: the event loop cannot with what is no `async def`."""
-    definition = definition_of(delivery)
-    works = awaited_work(definition)
-    if not works or delivery.attempt is None or Work(delivery.attempt.step, delivery.attempt.direction) not in works:
-        return True
-    return work in works and not definition.plan.by_name[work.step].has_when
+    return not duty_of(delivery).awaited or (following.awaited and not following.has_when)
 
 
 def is_heavy(event: Event | Misplaced) -> bool:
@@ -323,24 +312,8 @@ def is_heavy(event: Event | Misplaced) -> bool:
     return weight(found) > LARGE
 
 
-def is_external(delivery: Delivery) -> bool:
-    """Whether a step's delivery is about another system, in its direction."""
-    assert delivery.attempt is not None
-    step = step_named(definition_of(delivery), delivery.attempt.step)
-    if delivery.attempt.direction is Direction.DO or step.undo is None:
-        return step.external or not step.plan.has_body  # a wait needs no transaction of its own
-    return step.undo.external
-
-
-def step_plan(delivery: Delivery) -> StepPlan:
-    """What the machine knows of the step that a row is about."""
-    assert delivery.attempt is not None
-    return definition_of(delivery).plan.by_name[delivery.attempt.step]
-
-
-def _subject(delivery: Delivery) -> tuple[str, str, str]:
-    assert delivery.attempt is not None
-    return delivery.name, delivery.attempt.step, delivery.attempt.direction.value
+def _labels(found: Sequence[Delivery | Damaged | Kept]) -> str:
+    return ",".join(map(_label, found[:20]))
 
 
 def _label(each: Delivery | Damaged | Kept) -> str:

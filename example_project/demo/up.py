@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import secrets
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from typing import Any
 from uuid import UUID
 
 from example_project.demo.plan import NOWHERE, PlannedOrder, Trouble, make_plan
-from example_project.demo.stage import WORKERS, Stage, open_stage
+from example_project.demo.stage import MANAGE, WORKERS, Stage, open_stage
 from example_project.demo.terminal import end_on_signals, say
 from sagas.testing.binaries import NoServerFound
 from sagas.testing.launch import free_port
@@ -26,6 +27,7 @@ USER = "demo"
 PAUSE = 2.0  # seconds between orders
 ONE_STUCK_IN = 10  # orders: its refund fails until it parks, for somebody to retry
 REFUND_ATTEMPTS = 5  # what the shop's saga makes of it before it parks
+TOLD = ("DJANGO_SETTINGS_MODULE", "DATABASE_URL", "REDIS_URL", "BANK_URL")  # what a process of the demo has to know
 PORT_ATTEMPTS = 5  # another process may take a free port before the web server does
 
 
@@ -79,6 +81,7 @@ def _run(minutes: float) -> None:
             worker.wait_for_output("ready.", timeout=60)
         address, web = _open_web(stage)
         print(f"\n  admin     {address}/admin/\n  user      {USER}\n  password  {password}\n", flush=True)
+        print(f"  terminal  {terminal()}\n            ... show ID, doctor, list --stuck, top\n", flush=True)
         say(f"orders come in; Ctrl-C ends everything, as do {minutes:g} minutes")
         _trickle(stage, [*processes, web], until)
 
@@ -90,6 +93,14 @@ def _open_admin() -> str:
     password = secrets.token_urlsafe(9)
     User.objects.create_superuser(USER, password=password)
     return password
+
+
+def terminal() -> str:
+    """What to type in another terminal to see what needs a person."""
+    said = {name: os.environ[name] for name in TOLD if name in os.environ}
+    told = " ".join(f"{name}={shlex.quote(value)}" for name, value in said.items())
+    python, manage = (os.path.relpath(each) for each in (sys.executable, MANAGE))
+    return f"{told} {python} {manage} sagas list --status parked"
 
 
 def _open_web(stage: Stage) -> tuple[str, Process]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from celery import shared_task
 
+from sagas import tracing
 from sagas_celery import inbox as inbox  # which says what message a task handles
 from sagas_celery import process
 from sagas_celery.checks import TASK
@@ -16,6 +17,7 @@ log = logging.getLogger("sagas.worker")
 
 FOREVER = 30 * 24 * 3600  # seconds; None would fall back to the app's limits
 MOST_ROWS = 10_000
+LONGEST_TRACE = 100  # characters of a traceparent
 
 
 @shared_task(
@@ -23,12 +25,14 @@ MOST_ROWS = 10_000
     store_errors_even_if_ignored=False, time_limit=FOREVER, soft_time_limit=FOREVER, rate_limit=None, max_retries=0,
     serializer="json", expires=None,
 )  # fmt: skip
-def run(v: Any = None, store: Any = None, rows: Any = None, **_: Any) -> None:
+def run(v: Any = None, store: Any = None, rows: Any = None, *, traces: Any = None, **_: Any) -> None:
     """Begin and run the rows of one message. A message is only a hint: one that makes no sense does nothing."""
     held = read_rows(v, rows)
     if held is None or not isinstance(store, str):
         log.error("a saga message that cannot be read was dropped; its rows, if any, are published again")
         return
+    if traces is not None:
+        tracing.carry(read_traces(traces, held))
     process.run(store, held)
 
 
@@ -40,6 +44,14 @@ def read_rows(version: Any, rows: Any) -> list[tuple[int, int]] | None:
         if not (isinstance(row, list) and len(row) == 2 and all(_is_number(each) for each in row)):
             return None
     return [(row[0], row[1]) for row in rows]
+
+
+def read_traces(traces: Any, held: list[tuple[int, int]]) -> dict[int, str]:
+    """The traces of a message, by row; nothing where they cannot be read."""
+    if not isinstance(traces, dict):
+        return {}
+    found = ((id, traces.get(str(id))) for id, _ in held)
+    return {id: trace for id, trace in found if isinstance(trace, str) and len(trace) <= LONGEST_TRACE}
 
 
 def _is_number(value: Any) -> bool:

@@ -14,9 +14,8 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from sagas import machine
-from sagas.machine.look import to_undo
 from sagas.payloads import shown_value
-from sagas.progress import StepLine, plan_of, state_of, step_lines
+from sagas.progress import StepLine, plan_of, state_of, step_lines, to_undo
 from sagas.states import StepStatus
 from sagas.why import told, why
 from sagas_django import wording
@@ -24,7 +23,7 @@ from sagas_django.admin_base import ReadOnlyAdmin, badge, moment
 from sagas_django.admin_board import BoardAdmin
 from sagas_django.admin_decide import DecideAdmin
 from sagas_django.admin_failures import FailuresAdmin
-from sagas_django.admin_family import family, kin
+from sagas_django.admin_family import family, held_by
 from sagas_django.admin_filters import (
     HolderFilter,
     NameFilter,
@@ -39,6 +38,7 @@ from sagas_django.admin_lanes import lanes
 from sagas_django.admin_locks import LocksAdmin, locks_of
 from sagas_django.admin_messages import MessageAdmin as MessageAdmin
 from sagas_django.admin_pauses import PausesAdmin
+from sagas_django.admin_queues import QueuesAdmin
 from sagas_django.admin_redo import RedoAdmin
 from sagas_django.admin_schedules import ScheduleAdmin as ScheduleAdmin
 from sagas_django.admin_signal import SignalAdmin
@@ -62,7 +62,9 @@ Rows = QuerySet[Any]
 
 
 @admin.register(SagaRow)
-class SagaAdmin(BoardAdmin, FailuresAdmin, LocksAdmin, SignalAdmin, DecideAdmin, RedoAdmin, PausesAdmin):
+class SagaAdmin(
+    BoardAdmin, FailuresAdmin, LocksAdmin, QueuesAdmin, SignalAdmin, DecideAdmin, RedoAdmin, PausesAdmin
+):  # fmt: skip
     """Sagas, newest first, and the page of each, with what can be asked for."""
 
     list_display = ("shown_status", "shown_name", "shown_key", "shown_step", "shown_age", "shown_change")
@@ -90,11 +92,22 @@ class SagaAdmin(BoardAdmin, FailuresAdmin, LocksAdmin, SignalAdmin, DecideAdmin,
 
     @admin.display(description=_("current step"))
     def shown_step(self, saga: SagaRow) -> str:
-        reasons = why(saga, ())  # pauses of whole queues and definitions have a page of their own
+        held = getattr(saga, "held_by", ())
+        reasons = why(saga, (), held)  # pauses of whole queues and definitions have a page of their own
         texts = [told(reason, wording) for reason in reasons]
         if not any("step" in reason.values for reason in reasons):  # which names it
             texts.insert(0, current_step(saga))
         return "; ".join(filter(None, texts))
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        answer = super().changelist_view(request, extra_context)
+        listed = getattr(answer, "context_data", None) or {}
+        if "cl" in listed:
+            found = listed["cl"].result_list
+            held = held_by(self.get_queryset(request), found)
+            for saga in found:
+                saga.held_by = held
+        return answer
 
     @admin.display(description=_("age"))
     def shown_age(self, saga: SagaRow) -> SafeString:
@@ -124,6 +137,15 @@ class SagaAdmin(BoardAdmin, FailuresAdmin, LocksAdmin, SignalAdmin, DecideAdmin,
             "skipped": skipped.get(line.name, ""), "queued": len(state.signals), "error": errors.get(line.name, ""),
         }  # fmt: skip
 
+    def _reasons(self, request: HttpRequest, saga: SagaRow) -> list[dict[str, Any]]:
+        """Why a saga does not go on, what to do about each, and the page of the other saga that has to go on first."""
+        sagas = self.get_queryset(request)
+        found = why(saga, rows(sagas.db, "pauses", {}), held_by(sagas, [saga]))
+        return [
+            {"text": told(reason, wording), "next": word(wording.NEXT, reason.text), "saga": reason.values.get("id")}
+            for reason in found
+        ]  # fmt: skip
+
     def page(self, request: HttpRequest, saga: SagaRow) -> dict[str, Any]:
         """What the page of one saga shows."""
         alias = saga._state.db or "default"
@@ -138,6 +160,7 @@ class SagaAdmin(BoardAdmin, FailuresAdmin, LocksAdmin, SignalAdmin, DecideAdmin,
             "status_word": word(STATUS, saga.status),
             "parked_from_word": word(STATUS, saga.parked_from),
             "age": age(saga.created_at),
+            "zone": wording.zone(),
             "changed": from_now(saga.updated_at),
             "finished": ended,
             "graph": graph(plan, steps),
@@ -151,7 +174,7 @@ class SagaAdmin(BoardAdmin, FailuresAdmin, LocksAdmin, SignalAdmin, DecideAdmin,
             "steps": [self._step(line, skipped, errors) for line in steps],
             "to_undo": () if plan is None or state is None else to_undo(plan, state),
             "signals": signals(entries, state),
-            "reasons": [told(reason, wording) for reason in why(saga, rows(alias, "pauses", {}), kin(alias, saga))],
+            "reasons": self._reasons(request, saga),
             "deadline": saga.deadline and from_now(saga.deadline),
             "outbox": outbox_rows(alias, saga.pk),
             "dedupe": dedupe_records(alias, saga.pk),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from django.db.models import QuerySet
@@ -12,6 +13,7 @@ from sagas_django.operate import rows
 from sagas_django.wording import STATUS, word
 
 MOST: Final = 50  # children on a page
+MOST_HELD: Final = 200  # sagas that keep others waiting
 
 
 def family(sagas: QuerySet[Any], saga: SagaRow, plan: Plan | None) -> dict[str, Any]:
@@ -31,9 +33,16 @@ def family(sagas: QuerySet[Any], saga: SagaRow, plan: Plan | None) -> dict[str, 
     }  # fmt: skip
 
 
-def kin(alias: str, saga: SagaRow) -> list[Any]:
-    """What keeps a saga waiting may be a child of it; nothing is asked for where it waits for none."""
-    waits = isinstance(saga.steps, dict) and any(
-        isinstance(step, dict) and step.get("started") for step in saga.steps.values()
-    )
-    return rows(alias, "operate_family", {"saga": saga.pk, "limit": MOST}) if waits else []
+def held_by(sagas: QuerySet[Any], found: Iterable[SagaRow]) -> list[Any]:
+    """What keeps sagas waiting that their own rows do not tell: a parked saga that they started, the first in their
+    line, that nobody takes their work; in one query for those that have not ended, and one more where there are such.
+
+    Args:
+        sagas: those that the user may see.
+        found: those that wait.
+    """
+    ids = [saga.pk for saga in found if saga.finished_at is None and saga.parked_from is None]
+    lines = rows(sagas.db, "held_by", {"ids": ids, "limit": MOST_HELD}) if ids else []
+    others = {line.id for line in lines if line.kind != "late"}
+    seen = set(sagas.filter(pk__in=others).values_list("pk", flat=True)) if others else set()
+    return [line for line in lines if line.kind == "late" or line.id in seen]

@@ -83,7 +83,8 @@ def fetch(alias: str, name: str, **parameters: Any) -> list[dict[str, Any]]:
 
 def _entry(row: dict[str, Any]) -> TimelineEntry:
     facts: dict[str, Any] = json.loads(row["facts"])
-    error = facts.get("error") or {}
+    error = facts.get("error") if isinstance(facts.get("error"), dict) else None
+    error = error or {}
     return TimelineEntry(
         seq=row["seq"], at=row["at"], kind=row["kind"], label=word(KIND, row["kind"]),
         since="" if row["previous_at"] is None else span(row["at"] - row["previous_at"]),

@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 
 from sagas import clock, measure
 from sagas.states import Status
+from sagas.tally import EXPIRED, RETRIES
 from sagas_django.admin_timeline import fetch
 from sagas_django.conf import sagas_settings
 from sagas_django.operate import rows
@@ -26,6 +27,8 @@ MOST_QUEUES: Final = 100
 MOST_NAMED: Final = 10  # sagas that are named
 MOST_PROCESSES: Final = 200
 MINUTES: Final = 60
+LATELY: Final = 5  # minutes
+LATE: Final = 30.0  # seconds that work may be due before the page warns
 PATIENCE: Final = 200  # milliseconds for finding stuck sagas, which may mean looking at all that are open
 SERIES: Final = ("started", "good", "bad", "held")  # as board_rates.sql calls them
 
@@ -51,7 +54,7 @@ def board(sagas: QuerySet[Any]) -> dict[str, Any]:
     parked = list(sagas.filter(parked_from__isnull=False).order_by("-id").defer("headers", "steps")[: MOST_NAMED + 1])
     definitions = _definitions(fetch(alias, "board_open", most=MOST))
     queues = fetch(alias, "board_queues", limit=MOST_QUEUES, most=MOST)
-    stuck = _stuck(alias)
+    stuck, processes = _stuck(alias), _processes(alias)
     return {
         "parked": [{"saga": saga, "since": age(saga.updated_at)} for saga in parked[:MOST_NAMED]],
         "more_parked": len(parked) > MOST_NAMED,
@@ -61,10 +64,25 @@ def board(sagas: QuerySet[Any]) -> dict[str, Any]:
         "queues": [each | {"oldest": span(timedelta(seconds=each["oldest_seconds"]))} for each in queues],
         "oldest": span(timedelta(seconds=max((each["oldest_seconds"] for each in queues), default=0.0))),
         "due": sum(each["due"] for each in queues),
-        "retried": sum(each["retried"] for each in queues), "expired": sum(each["expired"] for each in queues),
-        "in_outbox": sum(each["rows"] for each in queues),
-        "processes": _processes(alias),
+        "trouble": _trouble(alias),
+        "processes": processes, "warnings": _warnings(queues, processes),
     }  # fmt: skip
+
+
+def _warnings(queues: list[dict[str, Any]], processes: list[dict[str, Any]]) -> list[str]:
+    """What keeps sagas from going on that is none of theirs."""
+    late = [
+        _("Work in queue %(queue)s has been due for %(oldest)s, and nobody takes it: does a relay run, and a worker of "
+          "this queue?") % {"queue": each["queue"], "oldest": span(timedelta(seconds=each["oldest_seconds"]))}
+        for each in queues if each["oldest_seconds"] > LATE
+    ]  # fmt: skip
+    gone = [
+        (_("The relay %(host)s %(pid)d") if each["relay"] else _("The worker %(host)s %(pid)d"))
+        % {"host": each["process"].host, "pid": each["process"].pid}
+        + " " + _("has gone without a word; last seen %(silent)s ago.") % {"silent": each["silent"]}
+        for each in processes if each["missing"]
+    ]  # fmt: skip
+    return [*late[:MOST_NAMED], *gone[:MOST_NAMED]]
 
 
 def _definitions(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -102,6 +120,26 @@ def _bars(minute: int, counts: dict[tuple[int, str], int], failed: int, scale: f
         failed=round(failed * scale, 1),
         title=_("%(ago)d min ago: %(started)d started, %(completed)d completed, %(failed)d not") % words,
     )  # fmt: skip
+
+
+def _trouble(alias: str) -> list[dict[str, Any]]:
+    """Retries and claim expiries as workers have counted them, minute by minute: what the metrics count, as rates."""
+    found = rows(alias, "tally_minutes", {})
+    lines = []
+    for what, label in ((RETRIES, _("Retries")), (EXPIRED, _("Claims that expired"))):
+        counts = [0] * MINUTES
+        for each in found:
+            if each.what == what and 0 <= each.minute < MINUTES:
+                counts[each.minute] = each.count
+        highest = max(1, *counts)
+        bars = [
+            {"x": minute * 10, "height": round(count * 40 / highest, 1),
+             "title": _("%(ago)d min ago: %(count)d") % {"ago": MINUTES - 1 - minute, "count": count}}
+            for minute, count in enumerate(counts) if count
+        ]  # fmt: skip
+        lines.append({"what": what, "label": label, "total": sum(counts), "lately": sum(counts[-LATELY:]) / LATELY,
+                      "bars": bars, "highest": highest})  # fmt: skip
+    return lines
 
 
 def _stuck(alias: str) -> list[dict[str, Any]] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import cached_property
 from typing import Any, LiteralString, TypeVar
 
 from asgiref.sync import sync_to_async
@@ -34,7 +35,7 @@ class DjangoCaller:
     def settings(self) -> Settings:
         return sagas_settings()
 
-    @property
+    @cached_property  # looked up by the thread that does the work
     def connection(self) -> BaseDatabaseWrapper:
         return connections[self.alias]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from django.core.signals import setting_changed
 
 from sagas.errors import ConfigurationError
 from sagas.releases import FILE
-from sagas.settings import Settings
+from sagas.settings import Settings, unknown
+from sagas_outbox.encoding import briefly
 
 DEFINITIONS_FILE = "DEFINITIONS_FILE"  # the names in SAGAS that are no numbers, and nothing that workers go by
 OUTBOX_TASKS = "OUTBOX_TASKS"
@@ -29,9 +31,12 @@ def sagas_settings() -> Settings:
     given = getattr(settings, "SAGAS", {})
     if not isinstance(given, dict):
         raise ConfigurationError(f"SAGAS must be a dict, not {type(given).__name__}")
+    known = {*(field.name.upper() for field in fields(Settings)), *APART}
     for name in given:
-        if not (isinstance(name, str) and name.isupper()):
-            raise ConfigurationError(f"SAGAS: setting names are written in capitals, not {name!r}")
+        if isinstance(name, str) and not name.isupper() and name.upper() in known:
+            raise ConfigurationError(f"SAGAS: setting names are written in capitals: {name.upper()!r}, not {name!r}")
+        if name not in known:
+            raise unknown(name.upper() if isinstance(name, str) else name, known, where="SAGAS")
     numbers = {name.lower(): value for name, value in given.items() if name not in APART}
     return Settings.of(numbers, where="SAGAS")
 
@@ -48,7 +53,7 @@ def definitions_file() -> Path | None:
         base = getattr(settings, "BASE_DIR", None)
         return None if base is None else Path(base) / FILE
     if not isinstance(found, str | Path):
-        raise ConfigurationError(f"SAGAS[{DEFINITIONS_FILE!r}]={found!r}: a path")
+        raise ConfigurationError(f"SAGAS[{DEFINITIONS_FILE!r}]={briefly(found)}: a path")
     return Path(found)
 
 
@@ -75,7 +80,7 @@ def _apart(name: str, kind: Any, words: str) -> Any:
     given = getattr(settings, "SAGAS", None) or {}
     found = given.get(name) if isinstance(given, dict) else None
     if found is not None and not isinstance(found, kind):
-        raise ConfigurationError(f"SAGAS[{name!r}]={found!r}: {words}")
+        raise ConfigurationError(f"SAGAS[{name!r}]={briefly(found)}: {words}")
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +11,8 @@ import psycopg
 from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
+from django.dispatch import receiver
 
 from sagas.endings import ending
 from sagas.errors import ConfigurationError
@@ -72,7 +75,7 @@ class DjangoStore:
             _renew(connection)
 
     def after_body(self) -> None:
-        for connection in connections.all(initialized_only=True):
+        for connection in _opened():
             ours = connection.in_atomic_block  # of local steps, or of a test
             if not ours and connection.connection and connection.autocommit != connection.settings_dict["AUTOCOMMIT"]:
                 connection.close()
@@ -83,6 +86,26 @@ class DjangoStore:
     def _after_async_bodies(self) -> None:
         self.after_body()
         self.between()
+
+
+class _Thread(threading.local):
+    """Connections of a thread that may be open. Done for every body: Django takes ten times as long to tell."""
+
+    opened: set[BaseDatabaseWrapper] | None = None
+
+
+_thread = _Thread()
+
+
+def _opened() -> set[BaseDatabaseWrapper]:
+    if _thread.opened is None:
+        _thread.opened = set(connections.all(initialized_only=True))
+    return _thread.opened
+
+
+@receiver(connection_created)
+def _note(connection: BaseDatabaseWrapper, **_: Any) -> None:
+    _opened().add(connection)
 
 
 def _renew(connection: BaseDatabaseWrapper) -> None:

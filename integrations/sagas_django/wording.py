@@ -10,7 +10,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
-from sagas import stuck, why, wording
+from sagas import advice, stuck, why, wording
 from sagas.actions import OFFERS
 from sagas.wording import Words
 from sagas.wording import word as word
@@ -39,6 +39,7 @@ DOES: Final[Words] = {
 
 STUCK: Final[Words] = {why_stuck: gettext_lazy(text) for why_stuck, text in stuck.REMEDIES.items()}
 WHY: Final[Words] = {text: gettext_lazy(text) for text in why.TEXTS}
+NEXT: Final[Words] = {text: gettext_lazy(sentence) for text, sentence in advice.NEXT.items()}
 
 
 def span(length: timedelta) -> str:

@@ -111,7 +111,7 @@ def _present(op: Any, schema: str | None) -> int | None:
     name = f"{where}sagas_schema".replace("'", "''")
     if not ask(f"select to_regclass('{name}') is not null").scalar():
         return 0
-    return int(ask(f"select coalesce(max(version), 0) from {where}sagas_schema").scalar_one())
+    return int(ask(f"select coalesce(max(version), 0) from {where}sagas_schema").scalar_one())  # noqa: S608 - quoted
 
 
 def _run(op: Any) -> ddl.Run:

@@ -38,7 +38,8 @@ def message() -> list[Any]:
         PrimaryKeyConstraint("id", name=conv("sagas_message_pkey")),
         _check("sagas_message_state", "state in ('waiting', 'sent', 'dead')"),
         _check("sagas_message_finished", "(finished_at is null) = (state = 'waiting')"),
-        _check("sagas_message_counts", "token >= 0 and failures >= 0"),
+        _check("sagas_message_counts", "token >= 0 and failures >= 0 and token < 4000000000000000000 "
+               "and failures < 1000000000"),
         _check("sagas_message_due_at", r"due_at >= '1970-01-01 00\:00+00' and due_at < '9000-01-01 00\:00+00'"),
         Index(conv("sagas_message_due"), "destination", "due_at", "id", postgresql_where=text("state = 'waiting'")),
         Index(conv("sagas_message_key"), "ordering_key", "id",

@@ -6,6 +6,7 @@ import configparser
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from sagas.plugging import SAGA, Finding
@@ -144,7 +145,15 @@ def _find(folder: Path, pattern: re.Pattern[str]) -> Place | None:
 
 
 def _sources(folder: Path) -> Iterator[Path]:
-    for count, path in enumerate(sorted(folder.rglob("*.py"))):
-        parts = path.relative_to(folder).parts
-        if count < MOST_FILES and not any(part.startswith(".") or part in LEFT_OUT for part in parts):
+    """Modules of the project itself: an environment in its folder has thousands of others, and is not even entered."""
+    return islice(_walk(folder), MOST_FILES)
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith(".") or path.name in LEFT_OUT or path.is_symlink():
+            continue
+        if path.is_dir() and not (path / "pyvenv.cfg").exists():
+            yield from _walk(path)
+        elif path.suffix == ".py":
             yield path

@@ -57,7 +57,7 @@ HOT: Final[dict[str, float]] = {  # small and hot: vacuumed often, and without a
     "autovacuum_analyze_scale_factor": 0.2, "autovacuum_analyze_threshold": 2000,
 }  # fmt: skip
 STORAGE: Final[dict[str, dict[str, float]]] = {
-    "sagas_saga": {"fillfactor": 80}, "sagas_outbox": HOT, "sagas_message": HOT, "sagas_tally": {"fillfactor": 50},
+    "sagas_saga": {"fillfactor": 60}, "sagas_outbox": HOT, "sagas_message": HOT, "sagas_tally": {"fillfactor": 50},
 }  # fmt: skip
 
 
@@ -233,6 +233,10 @@ def _saga() -> list[Any]:
         _check("sagas_saga_parked_from", f"(parked_from is not null) = (status = '{Status.PARKED}') "
                f"and (parked_from is null or parked_from {_among(worked_on)})"),
         _check("sagas_saga_finished", f"(finished_at is not null) = (status {_among(ends)})"),
+        _check("sagas_saga_times", r"created_at >= '1970-01-01 00\:00+00' and updated_at >= '1970-01-01 00\:00+00' "
+               r"and deadline >= '1970-01-01 00\:00+00' and finished_at >= '1970-01-01 00\:00+00' "
+               r"and created_at < '9000-01-01 00\:00+00' and updated_at < '9000-01-01 00\:00+00' "
+               r"and deadline < '9000-01-01 00\:00+00' and finished_at < '9000-01-01 00\:00+00'"),
         Index(conv("sagas_saga_open"), "id", postgresql_where=text("finished_at is null")),
         Index(conv("sagas_saga_parked"), "id", postgresql_where=text("parked_from is not null")),
         Index(conv("sagas_saga_failed"), "status", "id",
@@ -270,7 +274,9 @@ def _outbox() -> list[Any]:
         _check("sagas_outbox_kind", f"kind {_among(kinds)}"),
         _check("sagas_outbox_direction", f"(direction is null) = (kind <> '{step}') "
                f"and (direction is null or direction {_among(Direction)})"),
-        _check("sagas_outbox_counts", "token >= 0 and publishes >= 0 and deliveries >= 0 and failures >= 0"),
+        _check("sagas_outbox_counts", "token >= 0 and publishes >= 0 and deliveries >= 0 and failures >= 0 "
+               "and token < 4000000000000000000 and publishes < 1000000000 and deliveries < 1000000000 "
+               "and failures < 1000000000"),
         _check("sagas_outbox_due", r"due_at >= '1970-01-01 00\:00+00' and due_at < '9000-01-01 00\:00+00'"),
         Index(conv("sagas_outbox_due"), "queue", "priority", "lane", "due_at"),
         Index(conv("sagas_outbox_line"), "queue", "ordering_key", "place", "id",

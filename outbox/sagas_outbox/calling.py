@@ -13,6 +13,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
+from sagas_outbox.encoding import briefly
 from sagas_outbox.errors import NotPublished, UnknownConnection
 
 T = TypeVar("T")
@@ -71,7 +72,8 @@ def caller(using: Any, *, call: str, asynchronous: bool) -> Caller:
     if _resolver:
         return _resolver[0](using, call, asynchronous)
     raise UnknownConnection(
-        f"{call}(using={using!r}): pass a connection of psycopg 3; with 'sagas_django' in INSTALLED_APPS or after "
+        f"{call}(using={briefly(using)}): pass a connection of psycopg 3; with 'sagas_django' in INSTALLED_APPS or "
+        f"after "
         f"`import sagas_sqlalchemy` also what those take"
     )
 

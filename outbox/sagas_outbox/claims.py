@@ -61,7 +61,8 @@ class Ask:
     mark: datetime = LONG_AGO  # there is nothing before
     turn: int = 0  # of lanes that are alike, the lowest first
     found: int = 0  # how many there were; written by the claim
-    taken: list[Work] = field(default_factory=list)  # what was taken for publishing; written by the claim
+    taken: list[Claimed] = field(default_factory=list)  # for publishing; written by the claim
+    share: float | None = None  # seconds of work that may be published of a lane that nobody has looked into
 
 
 @dataclass(slots=True)
@@ -133,7 +134,7 @@ def claim(
     for *row, lane, found, place, _ in answer:
         if wants.take(lane, found, place):
             claimed.append(Claimed._make(row))
-            wants.asks[lane - 1][1].taken.append(claimed[-1].work)
+            wants.asks[lane - 1][1].taken.append(claimed[-1])
     return claimed
 
 

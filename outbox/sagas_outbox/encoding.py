@@ -16,6 +16,15 @@ MOST_TEXT = 255  # characters of a destination, a key, a queue
 DEEPEST = 100  # levels
 
 
+def briefly(value: Any) -> str:
+    """A value for a message: the beginning of its `repr`, or its type if it has none."""
+    try:
+        found = repr(value)
+    except Exception:  # an int of too many digits, or a class with a faulty __repr__
+        found = f"<{type(value).__name__}>"
+    return found if len(found) <= 80 else f"{found[:77]}..."
+
+
 def encode(value: Any, what: str, *, most: int = MOST) -> msgspec.Raw:
     """A value as JSON: dataclasses, msgspec structs and pydantic models as objects, decimals, times and UUIDs as text.
 
@@ -50,10 +59,11 @@ def text(value: Any, what: str, most: int = MOST_TEXT) -> str:
         InvalidMessage: it is none.
     """
     if not isinstance(value, str) or not value or len(value) > most:
-        raise InvalidMessage(f"{what}={value!r}: a text of 1 to {most} characters")
-    for problem in _of_text(value):
-        raise InvalidMessage(f"{what}={value!r}: {problem}")
-    return value
+        raise InvalidMessage(f"{what}={briefly(value)}: a text of 1 to {most} characters")
+    plain = str.__str__(value)  # not a subclass, such as a safe string of Django
+    for problem in _of_text(plain):
+        raise InvalidMessage(f"{what}={briefly(plain)}: {problem}")
+    return plain
 
 
 def _model(value: Any) -> Any:
@@ -87,7 +97,7 @@ def _problems(value: Any, path: str, depth: int) -> Iterable[tuple[str, str]]:
     elif isinstance(value, dict):
         for key, each in value.items():
             if not isinstance(key, str):
-                yield path, f"key {key!r}: keys of JSON are text, and would come back as text"
+                yield path, f"key {briefly(key)}: keys of JSON are text, and would come back as text"
             else:
                 yield from _problems(key, f"{path} key {key!r}", depth + 1)
                 yield from _problems(each, f"{path}.{key}", depth + 1)

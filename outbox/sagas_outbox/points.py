@@ -35,7 +35,7 @@ def listen(listener: Listener | None) -> None:
     _listener = listener
 
 
-def reached(point: Point, detail: str = "") -> None:
-    """Note that this process is at a point; `detail` names the work, such as ``charge:undo``."""
+def reached(point: Point, detail: str | Callable[[], str] = "") -> None:
+    """Note that this process is at a point; `detail` names the work, such as ``charge:undo``, or makes that name."""
     if _listener is not None:
-        _listener(point, detail)
+        _listener(point, detail if isinstance(detail, str) else detail())

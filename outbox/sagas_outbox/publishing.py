@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, runtime_checkable
 from uuid import UUID
 
@@ -17,11 +17,14 @@ import uuid_utils.compat as uuid_utils
 
 from sagas_outbox import clock
 from sagas_outbox.calling import Caller, Work, caller
-from sagas_outbox.encoding import MOST_HEADERS, encode, text
+from sagas_outbox.encoding import MOST_HEADERS, briefly, encode, text
 from sagas_outbox.errors import InvalidMessage, NotPublished
 from sagas_outbox.queries import query
 
 PACKAGE = "sagas_outbox"
+EARLIEST = datetime(1970, 1, 2, tzinfo=UTC)  # what the table takes, and a day less
+LATEST = datetime(8999, 12, 31, tzinfo=UTC)
+LONGEST = timedelta(days=365_000)
 
 
 @runtime_checkable
@@ -159,9 +162,16 @@ def _publishing(caller: Caller, messages: list[NewMessage], own_transaction: boo
 
 
 def _line(message: NewMessage) -> dict[str, Any]:
+    if not isinstance(message, NewMessage):
+        raise InvalidMessage(f"messages: {briefly(message)} is no NewMessage")
     name = message.destination if isinstance(message.destination, str) else getattr(message.destination, "name", None)
     if message.queue is not None and ":" in str(name):
-        raise InvalidMessage(f"queue={message.queue!r}: only Celery tasks have a queue, {name} is none")
+        raise InvalidMessage(f"queue={briefly(message.queue)}: only Celery tasks have a queue, {name} is none")
+    for given, mapping in (("options", message.options), ("headers", message.headers)):
+        if mapping is not None and not isinstance(mapping, Mapping):
+            raise InvalidMessage(f"{given}={briefly(mapping)}: a dict, or none")
+    if not isinstance(message.message_id, UUID):
+        raise InvalidMessage(f"message_id={briefly(message.message_id)}: a UUID")
     options = dict(message.options or {}) | ({} if message.queue is None else {"queue": text(message.queue, "queue")})
     line: dict[str, Any] = {
         "id": str(message.message_id), "destination": text(name, "destination"),
@@ -174,7 +184,7 @@ def _line(message: NewMessage) -> dict[str, Any]:
     if message.headers:
         for header, value in message.headers.items():
             if not (isinstance(header, str) and isinstance(value, str)):
-                raise InvalidMessage(f"headers[{header!r}]={value!r}: names and values are texts")
+                raise InvalidMessage(f"headers[{briefly(header)}]={briefly(value)}: names and values are texts")
         line["headers"] = encode(dict(message.headers), "headers", most=MOST_HEADERS)
     return line | _due(message.due_at)
 
@@ -183,7 +193,11 @@ def _due(due_at: datetime | timedelta | None) -> dict[str, Any]:
     if due_at is None:
         return {}
     if isinstance(due_at, timedelta):  # by the database clock
+        if due_at > LONGEST:
+            raise InvalidMessage(f"due_at={briefly(due_at)}: at most {LONGEST.days:,} days")
         return {"delay": max(0.0, due_at.total_seconds())}
     if not isinstance(due_at, datetime) or due_at.tzinfo is None:
-        raise InvalidMessage(f"due_at={due_at!r}: a datetime with a time zone, or a timedelta")
+        raise InvalidMessage(f"due_at={briefly(due_at)}: a datetime with a time zone, or a timedelta")
+    if not EARLIEST <= due_at < LATEST:
+        raise InvalidMessage(f"due_at={due_at}: from {EARLIEST:%Y} to {LATEST:%Y}")
     return {"due_at": due_at}

@@ -11,20 +11,22 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, runtime_checkable
 from uuid import uuid4
 
 import psycopg
 
 from sagas_outbox import claims, clock
-from sagas_outbox.claims import PUBLISH_DOUBLINGS, Claimed, Connection, Held
+from sagas_outbox.claims import PUBLISH_DOUBLINGS, Claimed, Connection, Held, Work
 from sagas_outbox.flight import Flight
 from sagas_outbox.link import Link
-from sagas_outbox.packing import pack
+from sagas_outbox.packing import pack, short_first
 from sagas_outbox.points import Point, reached
 from sagas_outbox.presence import Presence
 from sagas_outbox.scan import Marks
 from sagas_outbox.wake import THROTTLE, Ear
+from sagas_outbox.weighing import Weights
 
 log = logging.getLogger("sagas.relay")
 
@@ -52,6 +54,24 @@ class Publisher(Protocol):
 
     def reset(self) -> None:
         """Drop connections after a failure."""
+
+
+@runtime_checkable
+class TracingPublisher(Protocol):
+    """One whose messages can take traces along."""
+
+    def publish_traced(self, queue: str, rows: Sequence[Held], traces: Mapping[int, str]) -> None:
+        """As `publish`, with the W3C traceparent of rows, by id."""
+
+
+class Spans(Protocol):
+    """Makes spans of what is published; see `sagas.tracing_relay`."""
+
+    def look(self, connection: Connection, rows: Sequence[Claimed]) -> None:
+        """Find out which traces the rows of a pass are in."""
+
+    def sending(self, queue: str, rows: Sequence[Claimed]) -> AbstractContextManager[Mapping[int, str]]:
+        """Spans around the publishing of one message; gives what it is to take along, by row."""
 
 
 class RelaySettings(Protocol):
@@ -82,6 +102,7 @@ class Relay:
         settings: its numbers.
         queues: the queues to serve; empty: all.
         paces: reads how long bodies take, in seconds, by saga name, step and direction.
+        spans: makes spans of what is published.
     """
 
     def __init__(
@@ -92,14 +113,17 @@ class Relay:
         *,
         queues: Collection[str] = (),
         paces: Callable[[Connection], Mapping[Subject, float]],
+        spans: Spans | None = None,
     ) -> None:
         self.holder = f"relay:{uuid4().hex}"
         self.settings, self.queues = settings, frozenset(queues)
         self._connect, self._publisher, self._read_paces = connect, publisher, paces
+        self._spans = spans
         self._link = Link(connect)
         self._presence = Presence(self.holder, queues)
         self._marks = Marks()
         self._flights: dict[str, Flight] = {}
+        self._weights = Weights(message=settings.message_work)
         self._paces: Mapping[Subject, float] = {}
         self._paces_at = 0.0
         self._again = False  # nothing was published, and there may be more to look at
@@ -142,6 +166,8 @@ class Relay:
                 if not claimed:
                     return 0
                 reached(Point.AFTER_CLAIM, str(len(claimed)))
+                if self._spans is not None:
+                    self._spans.look(connection, claimed)
                 left = self._publish(claimed)
                 if left:
                     self._release(connection, left)
@@ -172,20 +198,30 @@ class Relay:
             self._marks.full_scan_done(found, time.monotonic() - began)
         self._look(connection)
         served = sorted(queue for queue in self._marks.lanes if self._serves(queue))
-        rooms = self._marks.rooms((queue, self._room(queue)) for queue in served)
-        if not rooms:
+        rooms = [
+            self._weights.fit(room, self._flight(room.queue).free(), self._seconds)
+            for room in self._marks.rooms((queue, self._room(queue)) for queue in served)
+        ]
+        if not any(room.asks for room in rooms):
             return []
         healthy = time.monotonic() >= self._healthy_since
         claimed = claims.claim(
             connection, rooms, holder=self.holder, window=self.settings.publish_window, begun=healthy, now=clock.now()
         )  # fmt: skip
         self._marks.claimed(len(claimed), rooms)
+        self._weights.note(rooms)
+        if surplus := {*self._weights.surplus(rooms, self._seconds)}:
+            claims.release(
+                connection, [(row.id, row.token) for row in surplus], holder=self.holder, delay=0.0, now=clock.now()
+            )
+            claimed = [row for row in claimed if row not in surplus]
         self._again = not claimed and any(room.put_off for room in rooms)
         return claimed
 
     def _flight(self, queue: str) -> Flight:
         if queue not in self._flights:
-            self._flights[queue] = Flight(self.settings.in_flight, self.settings.publish_window)
+            numbers = self.settings
+            self._flights[queue] = Flight(numbers.in_flight, numbers.publish_window, numbers.message_work)
         return self._flights[queue]
 
     def _room(self, queue: str) -> int:
@@ -205,7 +241,7 @@ class Relay:
             if self._draining.is_set():
                 return unknown + [row for _, left in messages[position:] for row in left]
             try:
-                self._publisher.publish(queue, [(row.id, row.token) for row in rows])
+                self._hand_over(queue, rows)
             except UnknownQueue as problem:
                 log.error("queue %r cannot be published to, its rows wait, others go on: %s", queue, problem)
                 unknown += rows
@@ -221,9 +257,20 @@ class Relay:
             if self._failures:
                 log.warning("the broker takes messages again, after %d failures in a row", self._failures)
             self._failures = 0
-            self._flight(queue).add(rows, PUBLISH_DOUBLINGS)
+            self._flight(queue).add(rows, PUBLISH_DOUBLINGS, lambda row: self._seconds(row.work))
             reached(Point.AFTER_PUBLISH, queue)
         return unknown
+
+    def _hand_over(self, queue: str, rows: Sequence[Claimed]) -> None:
+        held = [(row.id, row.token) for row in rows]
+        if self._spans is None:
+            self._publisher.publish(queue, held)
+            return
+        with self._spans.sending(queue, rows) as traces:
+            if traces and isinstance(self._publisher, TracingPublisher):
+                self._publisher.publish_traced(queue, held, traces)
+            else:
+                self._publisher.publish(queue, held)
 
     def _release(self, connection: Connection, rows: Iterable[Claimed]) -> None:
         held = [(row.id, row.token) for row in rows]
@@ -237,13 +284,19 @@ class Relay:
         return [
             (queue, rows)
             for queue, all_rows in by_queue.items()
-            for rows in pack(
-                all_rows, work=self._work, alone=lambda row: row.deliveries > 0,
-                target=self.settings.message_work, most=self.settings.message_rows,
+            for rows in short_first(
+                pack(
+                    all_rows, work=self._pace, alone=lambda row: row.deliveries > 0,
+                    target=self.settings.message_work, most=self.settings.message_rows,
+                ),
+                work=lambda row: self._seconds(row.work), target=self.settings.message_work,
             )
         ]  # fmt: skip
 
-    def _work(self, row: Claimed) -> float | None:
-        if row.step is None or row.name is None or row.direction is None:
-            return 0.0
-        return self._paces.get((row.name, row.step, row.direction))
+    def _pace(self, row: Claimed) -> float | None:
+        return self._paces.get(row.work) if row.step else 0.0  # type: ignore[arg-type]
+
+    def _seconds(self, work: Work) -> float:
+        """What a row takes; what nobody has measured is taken for as much as one message carries."""
+        _, step, _ = work
+        return self._paces.get(work, self.settings.message_work) if step else 0.0  # type: ignore[arg-type]

@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
-from sagas import serving
+from sagas import plugging, serving
 from sagas.cli.bars import bar
 from sagas.cli.init import init as look_over
 from sagas.cli.runtime import Runtime, find_runtime
-from sagas.commanding import JSON, Argument, Command, carry_out
+from sagas.commanding import JSON, Argument, Command, carry_out, visible
 from sagas.desk import StoreDesk
 from sagas.errors import SagaError
 from sagas.operate_commands import COMMANDS
@@ -52,7 +52,7 @@ def _desk(app: str | None) -> Iterator[tuple[Runtime, StoreDesk]]:
         )  # fmt: skip
         yield runtime, desk
     except SagaError as problem:
-        raise click.ClickException(str(problem)) from problem
+        raise click.ClickException(visible(str(problem))) from problem
     finally:
         if desk is not None:
             desk.close()
@@ -71,14 +71,20 @@ def _logged() -> None:
 @sagas.command()
 @click.option("--write", is_flag=True, help="Add what is missing to the files; nothing that is there is changed.")
 @click.option("--celery", is_flag=True, help="Sagas are to run on Celery (Django).")
+@click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
 @click.pass_obj
-def init(app: str | None, write: bool, celery: bool) -> None:
+def init(app: str | None, write: bool, celery: bool, as_json: bool) -> None:
     """Look over the project in this folder: what is set up, and the lines that are missing.
 
     Needs no --app, and works for Django projects too.
     """
     try:
-        complaint = look_over(app, write=write, celery=celery, say=click.echo)
+        found = look_over(app, celery=celery)
+        if as_json:
+            if not plugging.tell_programs(found, write=write, say=click.echo):
+                raise click.exceptions.Exit(1)
+            return
+        complaint = plugging.last_word(plugging.tell(found, write=write, say=click.echo))
     except SagaError as problem:
         raise click.ClickException(str(problem)) from problem
     if complaint:

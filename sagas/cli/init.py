@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,29 +12,25 @@ import psycopg
 from sagas.cli.runtime import Runtime, find_runtime
 from sagas.desk import StoreDesk
 from sagas.errors import ConfigurationError, SagaError
-from sagas.plugging import Finding, last_word, tell
+from sagas.plugging import Finding
 from sagas.ports import Store
 
 
-def init(app: str | None, *, write: bool, celery: bool, say: Callable[[str], Any]) -> str | None:
-    """Say what the project in this folder lacks, and write it if that was asked for.
+def init(app: str | None, *, celery: bool) -> Iterable[Finding]:
+    """What the project in this folder is to have, looked for one after the other.
 
     Args:
         app: as `--app`; None: looked for.
-        write: add missing lines to their files.
         celery: the project runs sagas on Celery.
-        say: writes a line for people.
-
-    Returns:
-        What is still missing, in a sentence; None: nothing.
 
     Raises:
         ConfigurationError: no project that can be read is here.
     """
     folder = Path.cwd()
     if app is None and (folder / "manage.py").exists():
-        return last_word(tell(_integration("django").look(folder, celery=celery), write=write, say=say))
-    return last_word(tell(_sqlalchemy(folder, app), write=write, say=say))
+        found: Iterable[Finding] = _integration("django").look(folder, celery=celery)
+        return found
+    return _sqlalchemy(folder, app)
 
 
 def _integration(name: str) -> Any:

@@ -57,6 +57,8 @@ The rules, each kept because its absence loses money:
 17. Semantic locks are taken after everything else is known, right before a body begins. A step that cannot have its
     lock has not begun: it is tried again later, which uses up no attempt, and is refused when its time to wait is over.
     What a saga holds it holds to its end, so whatever of it began once can go on, and its compensations need not wait.
+18. After a restore from a backup the log may know less than the world outside. What is still to be done outside is in
+    doubt then: in its turn it is asked about like an attempt whose worker died. It does not close the way back.
 
 Compensation: Garcia-Molina & Salem, "Sagas", 1987. Empty undo and hanging: dtm's sub-transaction barrier.
 """
@@ -76,6 +78,7 @@ from sagas.events import (
     Children,
     Chosen,
     Decision,
+    Doubt,
     Event,
     Failed,
     Kind,
@@ -313,4 +316,8 @@ TABLE: Final[dict[tuple[Status, type[Event]], Transition]] = {
     (_R, Rebuild): _to(requests.rebuild, _R),
     (_C, Rebuild): _to(requests.rebuild, _C),
     (_S, Rebuild): _to(requests.rebuild, _S),
+    (_R, Doubt): _to(requests.doubt, _R),
+    (_C, Doubt): _to(requests.doubt, _C),
+    (_S, Doubt): _to(requests.doubt, _S),
+    (_P, Doubt): _to(requests.doubt, _P),
 }

@@ -74,18 +74,19 @@ class Draft:
             acted: the work an answer was about, whose row is at hand; None: a request.
         """
         before, after = self.before, self._advance()
-        rows = [self._row(work, acted) for work in after if work == acted]
-        rows += [self._row(work, acted) for work in after if work != acted and work not in before]
-        marks = [
+        new = [work for work in after if work not in before]
+        kept = [work for work in after if work == acted]
+        marks = self.marks + [
             Mark(work.step, "closed", look.step_of(self.state, work.step).generation)
-            for work in after
-            if work.direction is Direction.UNDO and work not in before and self.plan.by_name[work.step].external
+            for work in new
+            if work.direction is Direction.UNDO and self.plan.by_name[work.step].external
         ]
-        latest = {mark.step: mark for mark in (*self.marks, *marks)}  # "closed" says more than "started"
+        latest = {mark.step: mark for mark in marks}  # "closed" says more than "started"
         going_on = self.next if self.state.status is Status.COMPLETED else None  # what turned back is not gone on from
-        surplus = tuple(work for work in before if work not in after and work != acted)
         return Decision(
-            state=self.state, entries=tuple(self.entries), rows=tuple(rows), surplus=surplus, wake=self.wake,
+            state=self.state, entries=tuple(self.entries), wake=self.wake,
+            rows=tuple([self._row(work, acted) for work in kept + new]),
+            surplus=tuple([work for work in before if work not in after and work != acted]),
             marks=tuple(latest.values()), next=going_on, calls=tuple(self.calls),
         )  # fmt: skip
 

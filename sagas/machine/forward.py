@@ -29,6 +29,7 @@ from sagas.events import (
 from sagas.machine import look
 from sagas.machine.draft import Draft
 from sagas.plan import OnTimeout, OnUnknown
+from sagas.states import Track
 
 SOONEST: Final = 0.2  # seconds between two looks at a semantic lock that another saga holds; longer and longer
 LATEST: Final = 15.0
@@ -166,11 +167,18 @@ def do_blocked(d: Draft, e: Blocked) -> None:
 
 def _turn_back(d: Draft, a: Attempt, reason: str) -> None:
     d.answer(
-        Kind.STEP_NOT_DONE, a, begun=_uncounted(d, a), unknown=look.step_of(d.state, a.step).do.unknown or _doubt(d, a)
+        Kind.STEP_NOT_DONE,
+        a,
+        begun=_uncounted(d, a),
+        unknown=_ever_in_doubt(look.step_of(d.state, a.step).do) or _doubt(d, a),
     )
     if look.step_of(d.state, a.step).unsettled:  # a late answer has to reopen it, also where no compensation is called
         d.marks.append(Mark(a.step, "closed", look.step_of(d.state, a.step).generation))
     d.turn_back(a.step, reason)
+
+
+def _ever_in_doubt(track: Track) -> bool:
+    return track.unknown or track.doubted
 
 
 def _doubt(d: Draft, a: Attempt) -> bool:

@@ -153,11 +153,11 @@ def row(plan: Plan, state: State, work: Work, delay: float | None, now: float | 
         delay = planned.settle_after if work.direction is Direction.SETTLE else wait_left(step, now)
         if work.direction is Direction.UNDO and step.recalled and now is not None:  # its children are being undone
             delay = FOREVER
-        elif forward and not step.recalled and stopping(plan, state, work.step, now):
+        elif delay and forward and not step.recalled and stopping(plan, state, work.step, now):
             delay = 0.0  # asked for while whoever came to this wait held its row
     if state.paused:
         delay = max(delay, PAUSE)
-    elif forward and plan.may_turn_back(work.step):
+    elif delay and forward and plan.may_turn_back(work.step):
         delay = min(delay, deadline_left(state, now))
     queue = planned.queue if forward or undo is None else undo.queue
     return Row(
@@ -219,6 +219,19 @@ def parked_for_signal(plan: Plan, state: State) -> bool:
     )
 
 
+def to_doubt(plan: Plan, state: State) -> Iterator[Work]:
+    """What is still to be done outside, in the direction in which the saga goes: perhaps it has been done already."""
+    status = state.parked_from or state.status
+    if status is Status.RUNNING:
+        for planned in plan.steps:
+            if planned.external and planned.has_body and step_of(state, planned.name).status is StepStatus.PENDING:
+                yield Work(planned.name, Direction.DO)
+    if status is Status.COMPENSATING:
+        for name in to_undo(plan, state):
+            if undo_of(plan.by_name[name]).external:
+                yield Work(name, Direction.UNDO)
+
+
 def undo_of(planned: StepPlan) -> UndoPlan:
     assert planned.undo is not None, f"step {planned.name} has no compensation"
     return planned.undo
@@ -226,7 +239,7 @@ def undo_of(planned: StepPlan) -> UndoPlan:
 
 def ever_unknown(external: bool, track: Track, a: Attempt) -> bool:
     """A local step whose worker died was rolled back; of an external one nobody knows."""
-    return external and (track.unknown or a.lost > 0)
+    return external and (track.unknown or track.doubted or a.lost > 0)
 
 
 def may_begin(planned: StepPlan, max_attempts: int, track: Track, a: Attempt) -> bool:
@@ -245,8 +258,10 @@ def turning(state: State, now: float | None) -> bool:
 def stopping(plan: Plan, state: State, name: str, now: float | None) -> bool:
     """An end was asked for, or another step has failed, and the way back is open: the pivot is not passed, and not in
     doubt."""
+    if not (state.failing or turning(state, now)):
+        return False
     in_doubt = plan.by_name[name].pivot and step_of(state, name).do.unknown
-    return (state.failing or turning(state, now)) and plan.may_turn_back(name) and not in_doubt
+    return plan.may_turn_back(name) and not in_doubt
 
 
 def why_stopping(state: State) -> str:

@@ -6,6 +6,7 @@ from sagas.events import (
     Abort,
     Cancel,
     Direction,
+    Doubt,
     Kind,
     LateAnswer,
     Mark,
@@ -215,3 +216,16 @@ def rebuild(d: Draft, e: Rebuild) -> None:
         d.log(
             Kind.REBUILT, work.step, direction=work.direction, unknown=external, first_begun_at=track.first_begun_at
         )  # fmt: skip
+
+
+def doubt(d: Draft, e: Doubt) -> None:
+    """What may have been done is asked about before it is done, in its turn, and counts as begun once."""
+    for work in e.work or tuple(look.to_doubt(d.plan, d.state)):
+        track = track_of(look.step_of(d.state, work.step), work.direction)
+        known = [each for each in (track.first_begun_at, e.first_begun_at) if each is not None]
+        d.log(
+            Kind.DOUBTED, work.step, direction=work.direction, deliveries=0 if track.attempts else 1,
+            first_begun_at=min(known, default=None), actor=e.actor, reason=e.reason,
+        )  # fmt: skip
+    if not d.entries:
+        d.log(Kind.DOUBTED, actor=e.actor, reason=e.reason)

@@ -16,12 +16,11 @@ from psycopg.rows import dict_row
 
 from sagas.events import Attempt, Children, Decision, Direction, Entry, Facts, Kind
 from sagas.fold import UNTOUCHED, track_of
-from sagas.keys import idempotency_key
 from sagas.logs import Label
 from sagas.payloads import LARGE, request_text
 from sagas.reader import Reader
 from sagas.states import State, Status, StepState
-from sagas.store.starting import started
+from sagas.store.columns import plain, rare
 from sagas.takeover import NOTHING, Memory
 from sagas_outbox import claims
 from sagas_outbox.claims import Held
@@ -60,6 +59,8 @@ class Delivery(msgspec.Struct, kw_only=True, eq=False):
     children: Children | None = None  # how they stand, where the row says that one has ended
     late: Raw | None = None  # when undoing: an answer of the step that came after it was given up
     begun_at: float  # this process's monotonic clock, before the statement that began it
+    leased_at: float = 0.0  # the same, before the one that began its lease
+    tied: bool = True  # others learn of what becomes of it: a parent, or the next in the line of its ordering key
 
     @property
     def held(self) -> Held:
@@ -140,8 +141,8 @@ def _delivery(row: dict[str, Any], began: float) -> Delivery | Damaged | Kept:
         return Delivery(
             id=row["id"], token=row["token"], kind=row["kind"], queue=row["queue"], saga_id=row["saga_id"],
             name=row["name"], version=row["version"], key=row["key"], state=state,
-            attempt=_attempt(row, state), payload=row["payload"], memory=_memory(row), begun_at=began,
-            late=_raw(row["late_response"]), asked=row["asked"], definition=row["definition"],
+            attempt=_attempt(row, state), payload=row["payload"], memory=_memory(row), begun_at=began, leased_at=began,
+            tied=row["tied"], late=_raw(row["late_response"]), asked=row["asked"], definition=row["definition"],
             held_up=row["held_up"] or row["paused"], early=row["early"], progress=_raw(row["progress"]),
             history={s: e and e.encode() for s, e in zip(row["history_seqs"] or (), row["history"] or (), strict=True)},
         )  # fmt: skip
@@ -224,6 +225,7 @@ class Recording(msgspec.Struct, eq=False):
     finished: bool  # whether the saga ends here
     goes_on: bool  # this worker continues with the next step at once
     frees: bool = False  # the saga may hold semantic locks, which are free when it ends
+    renews: bool = True  # its lease, if it goes on; else what is left of it has to do
 
 
 def record(
@@ -236,11 +238,12 @@ def record(
     """
     if not batch:
         return {}
-    columns = _columns(batch) | _log_columns(batch) | _new_row_columns(batch) | _mark_columns(batch)
-    columns |= _surplus_columns(batch) | started(batch)
+    columns, more = plain(batch), rare(batch)
+    name = "record" if any(more.values()) or any(r.delivery.tied for r in batch) else "record_plain"
+    columns |= more if name == "record" else {}
     parameters: dict[str, Any] = {name: msgspec.json.encode(column).decode() for name, column in columns.items()}
-    parameters |= {"holder": holder, "lease": lease, "now": now}
-    return {id: goes_on for id, goes_on, *_ in run(connection, query(PACKAGE, "record"), parameters)}
+    parameters |= {"holder": holder, "lease": lease, "now": now, "renews": any(r.renews for r in batch)}
+    return {id: goes_on for id, goes_on, *_ in run(connection, query(PACKAGE, name), parameters)}
 
 
 def recorded(connection: Connection, batch: Sequence[Recording], *, holder: str) -> dict[int, bool]:
@@ -271,87 +274,6 @@ def remember(connection: Connection, delivery: Delivery, key: str, response: Raw
         "queue": delivery.queue, "step": delivery.attempt.step,
     }  # fmt: skip
     run(connection, query(PACKAGE, "remember"), parameters)
-
-
-def _columns(batch: Sequence[Recording]) -> dict[str, list[Any]]:
-    states = [r.decision.state for r in batch]
-    rows = [r.decision.rows[0] if r.decision.rows and r.delivery.attempt else None for r in batch]
-    return {
-        "ids": [r.delivery.id for r in batch],
-        "tokens": [r.delivery.token for r in batch],
-        "saga_ids": [r.delivery.saga_id for r in batch],
-        "seqs": [r.delivery.state.seq for r in batch],
-        "new_seqs": [state.seq for state in states],
-        "statuses": [state.status for state in states],
-        "steps": [state.steps for state in states],
-        "finished": [r.finished for r in batch],
-        "keeps": [row is not None for row in rows],
-        "row_steps": [row and row.step for row in rows],
-        "directions": [row and row.direction for row in rows],
-        "queues": [row and row.queue for row in rows],
-        "delays": [row.delay if row else 0 for row in rows],
-        "goes_on": [r.goes_on for r in batch],
-        "unusual": [each for each in map(_unusual, batch) if len(each) > 1],
-        "freeing": [r.delivery.id for r in batch if r.finished and (r.frees or r.delivery.attempt is None)],
-    }
-
-
-def _unusual(r: Recording) -> dict[str, Any]:
-    """What few decisions say, by column; its row's id, and nothing else, for the others."""
-    state, row = r.decision.state, r.decision.rows[0] if r.decision.rows and r.delivery.attempt else None
-    said: dict[str, Any] = {
-        "cancel": state.cancel_requested, "parked_from": state.parked_from, "error": state.error,
-        "paused": state.paused, "failing": state.failing, "spare": r.decision.spare,
-        "wake": r.decision.wake or bool(r.decision.surplus),
-    }  # fmt: skip
-    if row is not None:
-        said |= {"failures": row.failures, "first_begun": row.first_begun_at, "priority": row.priority}
-    return {name: value for name, value in said.items() if value} | {"id": r.delivery.id}
-
-
-def _log_columns(batch: Sequence[Recording]) -> dict[str, list[Any]]:
-    lines = [(r.delivery.id, entry) for r in batch for entry in r.decision.entries]
-    return {
-        "log_ids": [id for id, _ in lines],
-        "log_seqs": [entry.seq for _, entry in lines],
-        "log_kinds": [entry.kind for _, entry in lines],
-        "log_steps": [entry.step for _, entry in lines],
-        "log_attempts": [entry.attempt for _, entry in lines],
-        "log_data": [entry.data for _, entry in lines],
-    }
-
-
-def _new_row_columns(batch: Sequence[Recording]) -> dict[str, list[Any]]:
-    """Rows beyond the one that is kept: all of them for a request, whose own row goes."""
-    added = [(r.delivery.id, row) for r in batch for row in r.decision.rows[1 if r.delivery.attempt else 0 :]]
-    return {
-        "new_ids": [id for id, _ in added],
-        "new_steps": [row.step for _, row in added],
-        "new_directions": [row.direction for _, row in added],
-        "new_queues": [row.queue for _, row in added],
-        "new_delays": [row.delay for _, row in added],
-        "new_failures": [row.failures for _, row in added],
-        "new_first_begun": [row.first_begun_at for _, row in added],
-        "new_priorities": [row.priority for _, row in added],
-    }
-
-
-def _surplus_columns(batch: Sequence[Recording]) -> dict[str, list[Any]]:
-    lines = [(r.delivery.id, work) for r in batch for work in r.decision.surplus]
-    return {
-        "surplus_ids": [id for id, _ in lines],
-        "surplus_steps": [work.step for _, work in lines],
-        "surplus_directions": [work.direction for _, work in lines],
-    }
-
-
-def _mark_columns(batch: Sequence[Recording]) -> dict[str, list[Any]]:
-    marks = [(r.delivery, mark) for r in batch for mark in r.decision.marks]
-    return {
-        "mark_ids": [delivery.id for delivery, _ in marks],
-        "mark_keys": [idempotency_key(delivery.saga_id, mark.step, "do", mark.generation) for delivery, mark in marks],
-        "mark_states": [mark.state for _, mark in marks],
-    }
 
 
 def entry_of(seq: int, kind: str, step: str | None, attempt: int, data: str | bytes) -> Entry:

@@ -22,3 +22,8 @@ def schema_sql(number: int) -> str:
     folder = files("sagas.store").joinpath("schema")
     parts = (name, *PARTS.get(name, ()))
     return "\n".join(folder.joinpath(f"{each}.sql").read_text(encoding="utf-8") for each in parts)
+
+
+def roles_sql() -> str:
+    """The SQL that gives roles of least privilege what they need, to be run by the owner of the tables."""
+    return files("sagas.store").joinpath("roles.sql").read_text(encoding="utf-8")

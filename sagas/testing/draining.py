@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from sagas import clock as engine
 from sagas import machine
+from sagas.duty import duty_of
 from sagas.events import Answer, Event
 from sagas.heart import Job
 from sagas.ports import LocalTransaction
@@ -26,7 +27,7 @@ from sagas.takeover import Misplaced
 from sagas.testing.borrowed import BorrowedStore
 from sagas.testing.moving import Clock
 from sagas.testing.stories import Seen, fetch, look, story, waits_for_signal
-from sagas.worker import Worker, is_external
+from sagas.worker import Worker
 from sagas_outbox.link import Link
 
 log = logging.getLogger("sagas.worker")
@@ -89,7 +90,7 @@ class KitWorker(Worker):
         return event
 
     def _perform(self, job: Job, delivery: Delivery, transaction: LocalTransaction | None) -> Answer | Misplaced | None:
-        if is_external(delivery):
+        if duty_of(delivery).external:
             with self.store.shelter():
                 event = super()._perform(job, delivery, transaction)
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.benchmarks.quick import CELERY, EMBEDDED, START
-from tests.benchmarks.report import Bound, Comparison
+from tests.benchmarks.report import Bound, Comparison, Unit
 
 THREADS = (1, 16, 64)  # that call a slow server at the same time
 PAYLOADS = {1_000: (200, 2000), 100_000: (100, 500), 5_000_000: (8, 15)}  # bytes -> how many for the peer, for us
@@ -13,8 +13,29 @@ def _rates(key: str, what: str, ours: str, peer: str, floor: float) -> Compariso
     return Comparison(key=key, what=what, ours=ours, peer=peer, bound=Bound.AT_LEAST, floor=floor)
 
 
-def _times(key: str, what: str, ours: str, peer: str, floor: float) -> Comparison:
-    return Comparison(key=key, what=what, ours=ours, peer=peer, bound=Bound.AT_MOST, floor=floor)
+def _times(key: str, what: str, ours: str, peer: str, floor: float, unit: Unit = Unit.TIME) -> Comparison:
+    return Comparison(key=key, what=what, ours=ours, peer=peer, bound=Bound.AT_MOST, floor=floor, unit=unit)
+
+
+def _latencies(kind: str, what: str) -> tuple[Comparison, ...]:
+    """From `start()` to the first line of the step, median and 99th percentile, against budgets."""
+    return (
+        _times(f"{kind}-ms", f"{what}, median : budget", f"ours.{kind.replace('-', '_')}",
+               f"budget.{kind.replace('-', '_')}", 1),
+        _times(f"{kind}-p99", f"{what}, p99 : budget", f"ours.{kind.replace('-', '_')}_p99",
+               f"budget.{kind.replace('-', '_')}_p99", 1),
+    )  # fmt: skip
+
+
+def _needs(kind: str, what: str) -> tuple[Comparison, ...]:
+    """What one process holds, against what is documented."""
+    name = kind.replace("-", "_")
+    return (
+        _times(f"memory-{kind}", f"memory of {what} : bound", f"ours.memory_{name}", f"bound.memory_{name}", 1,
+               Unit.MEMORY),
+        _times(f"connections-{kind}", f"connections of {what} : bound", f"ours.connections_{name}",
+               f"bound.connections_{name}", 1, Unit.PIECES),
+    )  # fmt: skip
 
 
 COMPARISONS = (
@@ -29,8 +50,14 @@ COMPARISONS = (
            "django_celery_outbox.relay", 4),
     START,
     _times("idle", "idle, start() to first line, embedded : dbos queue", "ours.idle_embedded", "dbos.idle", 0.05),
-    _times("idle-ms", "the same : 10 ms", "ours.idle_embedded", "budget.idle_embedded", 1),
-    _times("idle-celery-ms", "the same over Celery : 25 ms", "ours.idle_celery", "budget.idle_celery", 1),
+    *_latencies("idle-embedded", "idle, embedded"),
+    *_latencies("idle-celery", "idle, over Celery"),
+    *_latencies("loaded-embedded", "half of full load, embedded"),
+    *_latencies("loaded-celery", "half of full load, over Celery"),
+    _rates("pruning", "3 no-op steps beside pruning : without", "ours.pruning", "ours.not_pruning", 0.95),
+    *_needs("embedded", "sagas worker, 8 threads"),
+    *_needs("relay", "a relay"),
+    *_needs("celery-child", "a child of a Celery worker"),
     _times("fan-out", "an item of a fan-out of 10,000 : start() and a saga of one step", "ours.fan_out",
            "ours.single", 1.5),
     *(

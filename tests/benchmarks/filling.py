@@ -13,7 +13,7 @@ with made as (
         (id, name, version, key, status, seq, input_hash, definition, finished_at, created_at, updated_at)
     select gen_random_uuid(), %(name)s, 1, 'finished-' || n, 'completed', 4, '', %(definition)s, t.at, t.at, t.at
     from generate_series(%(from)s::bigint, %(to)s::bigint) n,
-        lateral (select clock_timestamp() - interval '1 second' * (n %% 2000000) as at) t
+        lateral (select clock_timestamp() - interval '1 second' * (n %% 2000000) - interval '1 day' * %(days)s as at) t
     returning id, finished_at
 )
 insert into sagas_log (saga_id, seq, kind, step, attempt, data, at)
@@ -45,10 +45,20 @@ select made.id, 'step', the_step, 'do', the_queue, the_lane from made, model
 SLICE = 50_000  # sagas in one statement
 
 
-def fill_finished(connection: psycopg.Connection[object], definition: type[Saga[object]], count: int) -> None:
-    """Add so many finished sagas with five log entries each, and bring the statistics up to date."""
-    known = {"name": definition.saga_name, "definition": definition.fingerprint()}
-    _fill(connection, FINISHED, count, known)
+def fill_finished(
+    connection: psycopg.Connection[object], definition: type[Saga[object]], count: int, *, days: int = 0, first: int = 0
+) -> None:
+    """Add so many finished sagas with five log entries each, and bring the statistics up to date.
+
+    Args:
+        connection: in autocommit.
+        definition: of the sagas.
+        count: how many.
+        days: since the youngest of them ended.
+        first: the number in the key of the first.
+    """
+    known = {"name": definition.saga_name, "definition": definition.fingerprint(), "days": days}
+    _fill(connection, FINISHED, count, known, first)
 
 
 def fill_due(connection: psycopg.Connection[object], *, name: str, key: str, count: int) -> None:
@@ -56,7 +66,10 @@ def fill_due(connection: psycopg.Connection[object], *, name: str, key: str, cou
     _fill(connection, DUE, count, {"name": name, "key": key})
 
 
-def _fill(connection: psycopg.Connection[object], sql: str, count: int, known: dict[str, object]) -> None:
-    for first in range(0, count, SLICE):
-        connection.execute(sql, {**known, "from": first, "to": min(first + SLICE, count) - 1})  # type: ignore[arg-type]
+def _fill(
+    connection: psycopg.Connection[object], sql: str, count: int, known: dict[str, object], first: int = 0
+) -> None:
+    for number in range(first, first + count, SLICE):
+        last = min(number + SLICE, first + count) - 1
+        connection.execute(sql, {**known, "from": number, "to": last})  # type: ignore[arg-type]
     connection.execute("vacuum analyze")

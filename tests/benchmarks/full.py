@@ -1,8 +1,9 @@
 """`make bench`: the same work through each peer and through us, interleaved, on one Postgres and one Redis.
 
-Prints a table and says where we lose; writes var/bench.json and var/bench.svg. Some fifteen minutes.
+Prints a table and says where we lose; writes var/bench.json and var/bench.svg. Some half an hour, and never much longer
+than `--limit`.
 
-`python -m tests.benchmarks.full [--rounds N] [KEY ...]` measures only the comparisons of those keys.
+`python -m tests.benchmarks.full [--rounds N] [--limit SECONDS] [KEY ...]` measures only the comparisons of those keys.
 Exit status: 0 every floor held, 1 a floor was missed (the table says which), 2 something did not run.
 """
 
@@ -27,6 +28,8 @@ LIMIT = 20.0  # seconds that the measured part of one script may take
 PATIENCE = 90.0  # seconds for one script with all its processes
 RESULT, PICTURE = ROOT / "var" / "bench.json", ROOT / "var" / "bench.svg"
 ONE_ROW = json.dumps({"MESSAGE_ROWS": 1})  # batching off
+NEEDS = tuple(f"{side}.{what}_{kind}" for side in ("ours", "bound") for what in ("memory", "connections")
+              for kind in ("embedded", "relay", "celery_child"))  # fmt: skip
 LARGE = json.dumps({"MAX_PAYLOAD": 16 * 1024 * 1024})
 
 
@@ -52,8 +55,12 @@ def scripts(at: Places, url: str) -> tuple[Script, ...]:
         at.ours("ours_messages", 5000, LIMIT, measures=("ours.messages",)),
         at.ours("ours_start", 500, measures=("ours.with_start", "django.without_start")),
         at.peer("dbos_idle.py", at.peer_dsn, 10, LIMIT, measures=("dbos.idle",)),
-        at.ours("ours_idle", "embedded", 100, LIMIT, measures=("ours.idle_embedded", "budget.idle_embedded")),
-        at.ours("ours_idle", "celery", 100, LIMIT, measures=("ours.idle_celery", "budget.idle_celery")),
+        *(
+            at.ours(f"ours_{state}", kind, count, LIMIT, measures=_latencies(f"{state}_{kind}"))
+            for state, count in (("idle", 100), ("loaded", 2000)) for kind in ("embedded", "celery")
+        ),
+        at.ours("ours_pruning", 3000, LIMIT, measures=("ours.pruning", "ours.not_pruning")),
+        at.ours("ours_needs", 2000, LIMIT, measures=NEEDS),
         at.ours("ours_fan_out", 10_000, 60.0, measures=("ours.fan_out", "ours.single")),
         *(
             script for threads in THREADS for script in (
@@ -74,8 +81,9 @@ def scripts(at: Places, url: str) -> tuple[Script, ...]:
 
 @click.command()
 @click.option("--rounds", default=3, show_default=True, help="How many times everything is measured.")
+@click.option("--limit", default=3600.0, show_default=True, help="Seconds after which nothing more is begun.")
 @click.argument("keys", nargs=-1)
-def main(rounds: int, keys: tuple[str, ...]) -> None:
+def main(rounds: int, limit: float, keys: tuple[str, ...]) -> None:
     """Measure, report, and exit with what became of the floors."""
     end_at_sigterm()
     wanted = [one for one in COMPARISONS if not keys or one.key in keys]
@@ -90,17 +98,21 @@ def main(rounds: int, keys: tuple[str, ...]) -> None:
     names = {name for one in wanted for name in (one.ours, one.peer)}
     with places(python) as at, _slow_server(python) as url:
         chosen = [script for script in scripts(at, url) if names & {*script.measures}]
-        measured, problems = measure(chosen, rounds=rounds, patience=PATIENCE)
+        measured, problems = measure(chosen, rounds=rounds, patience=PATIENCE, ends=begun + limit)
     outcomes = [compare(one, measured, problems) for one in wanted]
     click.echo(table(outcomes))
     for line in _losses(outcomes):
         click.echo(line)
     RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text(json.dumps(as_json(outcomes, measured, about(rounds)), indent=2) + "\n")
+    RESULT.write_text(json.dumps(as_json(outcomes, measured, about(len(measured))), indent=2) + "\n")
     _draw(python)
-    click.echo(f"{rounds} interleaved rounds, {time.monotonic() - begun:.0f} s; "
+    click.echo(f"{len(measured)} interleaved rounds, {time.monotonic() - begun:.0f} s; "
                f"{RESULT.relative_to(ROOT)}, {PICTURE.relative_to(ROOT)}")  # fmt: skip
     sys.exit(exit_status(outcomes))
+
+
+def _latencies(name: str) -> tuple[str, ...]:
+    return tuple(f"{side}.{name}{which}" for side in ("ours", "budget") for which in ("", "_p99"))
 
 
 def _keys() -> list[str]:
@@ -111,7 +123,8 @@ def _losses(outcomes: list[Outcome]) -> Iterator[str]:
     """Where we lose: a rate below the peer's, or a time above it that nobody is asked to accept."""
     for one in outcomes:
         if one.verdict is not Verdict.NOT_RUN and one.ours is not None and one.peer is not None and one.ours < one.peer:
-            yield f"WE LOSE {one.comparison.key}: {one.ours:.1f} a second against {one.peer:.1f}: {one.comparison.what}"
+            ours, peer = one.comparison.unit.show(one.ours), one.comparison.unit.show(one.peer)
+            yield f"WE LOSE {one.comparison.key}: {ours} against {peer}: {one.comparison.what}"
 
 
 @contextmanager

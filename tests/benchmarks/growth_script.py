@@ -1,6 +1,6 @@
-"""One condition of `make bench-growth`, in a process of its own. Prints one JSON line.
+"""One point of a curve of `make bench-growth`, in a process of its own. Prints one JSON line.
 
-`python -m tests.benchmarks.growth_script fill KEY SAGAS | measure KEY | workers COUNT`
+`python -m tests.benchmarks.growth_script fill CURVE AMOUNT | measure CURVE AMOUNT COUNT | workers PROCESSES COUNT`
 """
 
 from __future__ import annotations
@@ -16,18 +16,26 @@ from typing import Any
 import psycopg
 
 from sagas import Saga, external_step
+from sagas.embedded import Embedded
 from sagas.testing.processes import ProcessGroup
-from sagas.worker import Worker
 from sagas_django.store import DjangoStore
-from sagas_outbox import claims
-from sagas_outbox.claims import Room
 from tests.benchmarks.filling import fill_due, fill_finished
-from tests.benchmarks.ours import EMBEDDED_WORKER, OPEN, asked, backlog, start_noop, transaction, wait_until
+from tests.benchmarks.ours import (
+    EMBEDDED_WORKER,
+    OPEN,
+    TOUCHED,
+    asked,
+    backlog,
+    clear,
+    start_noop,
+    transaction,
+    wait_until,
+)
 from tests.benchmarks.sagas import Noop, NoopInput
 from tests.benchmarks.scripts import ROOT
 
-COUNT = 2000  # sagas of one measurement
-AGING = 20_000  # sagas that run while the old transaction is open, before anything is measured
+PATIENCE = 5  # seconds without any due row
+WARM_UP = 200  # sagas: connections and plans are not what is measured
 QUEUES = [f"queue-{number}" for number in range(50)]
 STATEMENTS = {"-- Begin": "begin", "-- Record": "record", "-- Lock due": "claim"}  # by how their SQL begins
 
@@ -50,6 +58,7 @@ def _in_queue(queue: str) -> type[Saga[NoopInput]]:
 
 SPREAD = [_in_queue(queue) for queue in QUEUES]
 taken: dict[str, list[float]] = defaultdict(list)
+running: list[Embedded] = []  # one for all runs of a process, so that it has measured what it runs
 
 
 def timed() -> None:
@@ -68,33 +77,35 @@ def timed() -> None:
     psycopg.Cursor.execute = noting  # type: ignore[method-assign]
 
 
-def fill(key: str, sagas: int) -> None:
+def fill(key: str, amount: int) -> None:
     """Bring about the condition."""
     with psycopg.connect(DjangoStore("default").connect().info.dsn, autocommit=True) as connection:
         if key == "finished":
-            fill_finished(connection, Noop, sagas)
-        if key in ("due", "due-small"):
+            fill_finished(connection, Noop, amount)
+        if key == "due":
             with transaction.atomic():
                 Noop.start(NoopInput(0), key="model")
-            fill_due(connection, name=Noop.saga_name, key="model", count=sagas if key == "due" else 10_000)
+            fill_due(connection, name=Noop.saga_name, key="model", count=amount)
 
 
-def measure(key: str) -> dict[str, Any]:
+def measure(key: str, amount: int, count: int) -> dict[str, Any]:
     """Start sagas and run them, beside whatever there is."""
     with ExitStack() as stack:
-        if key == "open":
+        if key == "open" and amount:
             old = stack.enter_context(closing(DjangoStore("default").connect()))
             old.execute("begin isolation level repeatable read")
             old.execute("select count(*) from sagas_outbox")
-            backlog(AGING)
-            run(AGING)
-        starts = timed_starts(key)
+            backlog(amount)
+            run(amount)
+        timed_starts(key, amount, WARM_UP)
+        run(WARM_UP)
+        starts = timed_starts(key, amount, count)
         taken.clear()
         begun = time.perf_counter()
-        run(COUNT)
+        run(count)
         took = time.perf_counter() - begun
     p99 = {name: worst_of_a_hundred(each) for name, each in {**taken, "start": starts}.items()}
-    return {"per_second": COUNT / took, "p99": p99}
+    return {"per_second": count / took, "p99": p99}
 
 
 def worst_of_a_hundred(seconds: list[float]) -> float:
@@ -102,14 +113,14 @@ def worst_of_a_hundred(seconds: list[float]) -> float:
     return quantiles(seconds, n=100)[98] if len(seconds) >= 100 else max(seconds)
 
 
-def timed_starts(key: str) -> list[float]:
+def timed_starts(key: str, amount: int, count: int) -> list[float]:
     """Start the sagas of one measurement, each in a transaction of its own; returns the seconds of each."""
     seconds: list[float] = []
-    for number in range(COUNT):
+    for number in range(count):
         begun = time.perf_counter()
         with transaction.atomic():
             if key == "queues":
-                SPREAD[number % len(SPREAD)].start(NoopInput(number), key=f"{time.monotonic_ns()}-{number}")
+                SPREAD[number % amount].start(NoopInput(number), key=f"{time.monotonic_ns()}-{number}")
             else:
                 start_noop(number, f"{time.monotonic_ns()}-{number}")
         seconds.append(time.perf_counter() - begun)
@@ -118,42 +129,41 @@ def timed_starts(key: str) -> list[float]:
 
 def run(count: int) -> None:
     """Run so many sagas in this thread, as the embedded worker does, batch by batch."""
-    worker = Worker(
-        DjangoStore("default"), end_process=lambda reason: None, ends_overruns=False, goes_on=lambda *_: True,
-        draining=lambda: False,
-    )  # fmt: skip
-    rooms = [Room("default", 100), *(Room(queue, 100) for queue in QUEUES)]
-    done = 0
-    with closing(worker.store.connect()) as connection:
-        while done < count:
-            with connection.transaction():
-                due = claims.lock_due(connection, rooms, begun=True, now=None)
-                begun = worker.begin(connection, [held for held, _ in due], published=False)
-            worker.run(worker.take_up(begun))
-            done += len(begun)
-            if not begun:
-                raise RuntimeError(f"nothing is due any more, after {done} of {count} sagas")
-    worker.stop()
+    if not running:
+        running.append(Embedded(DjangoStore("default"), concurrency=1))
+    embedded, done, nothing = running[0], 0, 0
+    while done < count:
+        found = embedded._claim(1)  # the very claim of the product, with its low-water marks
+        for job in found.jobs:
+            embedded.worker.run(embedded.worker.take_up(job))
+            done += len(job)
+        nothing = 0 if found else nothing + 1
+        if nothing > PATIENCE * 100:
+            raise RuntimeError(f"nothing is due any more, after {done} of {count} sagas")
+        if not found:
+            time.sleep(0.01)
 
 
-def workers(count: int) -> dict[str, Any]:
+def workers(processes: int, count: int) -> dict[str, Any]:
     """One backlog, so many embedded worker processes."""
-    sagas = 6000
-    backlog(sagas)
+    clear()
+    backlog(count)
     with ProcessGroup() as group:
-        processes = [group.start(EMBEDDED_WORKER, cwd=ROOT) for _ in range(count)]
-        wait_until(lambda: asked("select exists (select from sagas_outbox where deliveries > 0)"), processes[0],
-                   every=0.002, seconds=60)  # fmt: skip
+        started = [group.start(EMBEDDED_WORKER, cwd=ROOT) for _ in range(processes)]
+        wait_until(lambda: asked(TOUCHED) or not asked(OPEN), started[0], every=0.002, seconds=60)
         begun = time.monotonic()
-        wait_until(lambda: not asked(OPEN), processes[0], every=0.01, seconds=120)
+        wait_until(lambda: not asked(OPEN), started[0], every=0.01, seconds=120)
         took = time.monotonic() - begun
-    return {"per_second": sagas / took}
+    return {"per_second": count / took}
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "fill":
-        fill(sys.argv[2], int(sys.argv[3]))
+    command, *words = sys.argv[1:]
+    if command == "fill":
+        fill(words[0], int(words[1]))
         print("{}")
-    else:
+    elif command == "measure":
         timed()
-        print(json.dumps(measure(sys.argv[2]) if sys.argv[1] == "measure" else workers(int(sys.argv[2]))))
+        print(json.dumps(measure(words[0], int(words[1]), int(words[2]))))
+    else:
+        print(json.dumps(workers(int(words[0]), int(words[1]))))

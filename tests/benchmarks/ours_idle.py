@@ -30,7 +30,7 @@ from tests.benchmarks.report import Measurement
 from tests.benchmarks.sagas import NoopInput, Single
 from tests.benchmarks.scripts import ROOT
 
-BUDGETS = {"embedded": 0.010, "celery": 0.025}  # seconds
+BUDGETS = {"embedded": (0.010, 0.1), "celery": (0.025, 0.2)}  # seconds: median, 99th percentile
 
 
 BEGAN = """select (l.data->>'result')::float8 from sagas_saga s join sagas_log l on l.saga_id = s.id
@@ -69,9 +69,12 @@ def main(kind: str, count: int, seconds: float) -> None:
                 taken.append(began(key) - committed)
             if time.monotonic() > end:
                 break
-    about = {"samples": len(taken), "p99": round(quantiles(taken, n=100)[98], 6), "worst": round(max(taken), 6)}
+    p99 = quantiles(taken, n=100)[98]
+    about = {"samples": len(taken), "p99": round(p99, 6), "worst": round(max(taken), 6)}
     print(Measurement(name=f"ours.idle_{kind}", count=1, seconds=median(taken), notes=about).line())
-    print(Measurement(name=f"budget.idle_{kind}", count=1, seconds=BUDGETS[kind]).line())
+    print(Measurement(name=f"ours.idle_{kind}_p99", count=1, seconds=p99, notes=about).line())
+    for name, budget in zip((f"budget.idle_{kind}", f"budget.idle_{kind}_p99"), BUDGETS[kind], strict=True):
+        print(Measurement(name=name, count=1, seconds=budget).line())
 
 
 if __name__ == "__main__":

@@ -23,6 +23,24 @@ class Bound(StrEnum):
     AT_MOST = "at most"  # ratio of times: ours / theirs
 
 
+class Unit(StrEnum):
+    """How figures are shown. A measurement of one thing holds its size where others have seconds."""
+
+    RATE = "/s"
+    TIME = "ms"
+    MEMORY = "MB"
+    PIECES = "pcs"
+
+    def show(self, per_second: float | None) -> str:
+        """A figure with its unit; a dash for none."""
+        if per_second is None:
+            return "-"
+        if self is Unit.RATE:
+            return f"{per_second:.0f} {self}"
+        size = 1 / per_second * (1000 if self is Unit.TIME else 1)
+        return f"{size:.1f} {self}" if size < 100 and self is not Unit.PIECES else f"{size:.0f} {self}"
+
+
 class Verdict(StrEnum):
     """What became of one comparison."""
 
@@ -90,6 +108,7 @@ class Comparison:
     peer: str  # name of theirs
     bound: Bound
     floor: float
+    unit: Unit = Unit.RATE
 
     def ratio(self, ours: Measurement, peer: Measurement) -> float:
         """Ours against theirs, in rates or in times as the bound has it."""
@@ -148,7 +167,7 @@ def compare(comparison: Comparison, rounds: Sequence[Round], problems: Mapping[s
 
 def table(outcomes: Sequence[Outcome]) -> str:
     """A table for people: medians, ratio, spread over the rounds, floor and verdict; then why a row has none."""
-    rows = [("what", "ours/s", "peer/s", "ratio", "spread", "floor", ""), *map(_row, outcomes)]
+    rows = [("what", "ours", "peer", "ratio", "spread", "floor", ""), *map(_row, outcomes)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
     lines.insert(1, "-" * len(max(lines, key=len)))
@@ -170,6 +189,8 @@ def as_json(outcomes: Sequence[Outcome], rounds: Sequence[Round], about: Mapping
         "ratios": {
             one.comparison.key: {
                 "what": one.comparison.what,
+                "ours": one.comparison.unit.show(one.ours),
+                "peer": one.comparison.unit.show(one.peer),
                 "ours_per_second": one.ours,
                 "peer_per_second": one.peer,
                 "ratio": one.ratio,
@@ -197,8 +218,8 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
     comparison, ratio = outcome.comparison, outcome.ratio
     return (
         comparison.what,
-        "-" if outcome.ours is None else f"{outcome.ours:.0f}",
-        "-" if outcome.peer is None else f"{outcome.peer:.0f}",
+        comparison.unit.show(outcome.ours),
+        comparison.unit.show(outcome.peer),
         "-" if ratio is None else f"{ratio:.2f}x",
         f"{min(outcome.ratios):.2f}-{max(outcome.ratios):.2f}" if outcome.ratios else "-",
         f"{comparison.bound.value} {comparison.floor:g}x",

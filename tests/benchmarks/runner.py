@@ -6,6 +6,7 @@ import os
 import platform
 import signal
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -88,7 +89,7 @@ def migrate(environment: Mapping[str, str]) -> None:
 
 
 def measure(
-    all_scripts: Sequence[Script], *, rounds: int, patience: float
+    all_scripts: Sequence[Script], *, rounds: int, patience: float, ends: float = float("inf")
 ) -> tuple[list[dict[str, Measurement]], dict[str, str]]:
     """Run every script once a round, every other round backwards; one that failed is not tried again.
 
@@ -96,16 +97,26 @@ def measure(
         all_scripts: each side of a comparison next to the other.
         rounds: how many.
         patience: seconds for one script with all its processes.
+        ends: when nothing more is begun, by the monotonic clock, in seconds: no round that would take longer, if there
+            was one before, and else no script.
 
     Returns:
         The measurements of each round by name, and by name why one is missing.
     """
     measured: list[dict[str, Measurement]] = []
     problems: dict[str, str] = {}
+    longest = 0.0
     for number in range(rounds):
+        begun = time.monotonic()
+        if number and begun + longest > ends:
+            print(f"no time is left for round {number + 1} of {rounds}", file=sys.stderr, flush=True)
+            break
         measured.append({})
         for script in all_scripts if number % 2 == 0 else all_scripts[::-1]:
             if script.measures[0] in problems:
+                continue
+            if not number and time.monotonic() > ends:
+                problems.update(dict.fromkeys(script.measures, "no time was left for it"))
                 continue
             print(f"round {number + 1} of {rounds}: {', '.join(script.measures)}", file=sys.stderr, flush=True)
             try:
@@ -113,6 +124,7 @@ def measure(
                 measured[-1].update((one.name, one) for one in found)
             except (NotRun, ValueError) as error:
                 problems.update(dict.fromkeys(script.measures, str(error)))
+        longest = max(longest, time.monotonic() - begun)
     return measured, problems
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.integration.test_demo import Demo
 from tests.integration.test_demo_up import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")]
+ROOT = Path(__file__).parents[2]
 LIST = "/admin/sagas/sagarow/"
 SIZE = {"width": 1100, "height": 800}
 
@@ -74,6 +76,11 @@ def test_find_a_stuck_order_read_why_repair_it_and_see_it_finish(tab: Any, demo:
     tab.emulate_media(color_scheme="dark")
     picture(tab, "admin-dashboard-dark", height=1000)
     tab.emulate_media(color_scheme="light")
+
+    command = re.search(r"terminal +(.+)$", demo.output, re.MULTILINE)
+    assert command is not None, "what to type in a terminal is printed as well"
+    listed = subprocess.run(command[1], shell=True, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert "compensation failed" in listed.stdout and "sagas show ID" in listed.stdout
 
     tab.click("[aria-labelledby=board-trouble] tbody th a")
     assert "parked" in tab.inner_text(".sagas-facts")

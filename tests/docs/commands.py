@@ -21,7 +21,7 @@ from tests.docs.reading import ROOT
 OTHERS: Final = frozenset(  # nothing of ours; whether their options are right is not looked at
     {
         "alembic", "apt-get", "cat", "cd", "cp", "createdb", "curl", "cut", "docker", "echo", "export", "git", "grep",
-        "kill", "kubectl", "ls", "mkdir", "mkdocs", "psql", "pytest", "rm", "sed", "sleep", "source", "sudo",
+        "kill", "kubectl", "ls", "mkdir", "mkdocs", "nox", "psql", "pytest", "rm", "sed", "sleep", "source", "sudo",
         "systemctl", "timeout", "tr", "uvicorn", "wc", ".",
     }
 )  # fmt: skip

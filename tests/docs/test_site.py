@@ -15,6 +15,12 @@ from tests.docs.reading import ROOT
 ASSET = re.compile(r"<(?:script|link|img)\b[^>]*?(?:src|href)=[\"']?(https?://[^\"'> ]+)")
 
 
+def tables() -> list[str]:
+    """Names of all tables that the schema makes."""
+    files = (ROOT / "sagas" / "store" / "schema").glob("*.sql")
+    return [name for path in files for name in re.findall(r"^create table (\w+)", path.read_text(), re.MULTILINE)]
+
+
 @pytest.mark.slow
 def test_the_site_is_built(tmp_path: Path) -> None:
     """With every link and anchor checked, and every page in the navigation; nothing comes from another server."""
@@ -32,5 +38,9 @@ def test_the_site_is_built(tmp_path: Path) -> None:
     assert "PlaceOrder" in (tmp_path / "site" / "about.html").read_text()
     api = (tmp_path / "site" / "api.html").read_text()
     assert "own_transaction" in api and "KeyConflict" in api
-    assert "due_at" in (tmp_path / "site" / "sql-schema.html").read_text()
+    schema = (tmp_path / "site" / "sql-schema.html").read_text()
+    assert "due_at" in schema
+    assert [table for table in tables() if f'id="{table}"' not in schema] == [], (
+        "every table is listed with its columns"
+    )
     assert "tutorial-django.html" in (tmp_path / "site" / "api.html").read_text(), "every page has the navigation"

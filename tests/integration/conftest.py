@@ -17,6 +17,7 @@ from sagas.testing.servers import Postgres
 from tests.settings import database_from_url
 from tests.shop import world as outside
 from tests.shop.world import World
+from tests.support.backup import Backup
 
 EMPTY = """
 set local sagas.pruning = 'on';
@@ -135,3 +136,13 @@ def other_database(shop: str, fresh_database: str) -> Iterator[str]:
     """A second alias, "other": a migrated database of its own that only this test uses."""
     with database_alias("other", database_from_url(fresh_database)) as alias:
         yield alias
+
+
+@pytest.fixture
+def backup(shop: str) -> Iterator[type[Backup]]:
+    """Makes a backup of the database."""
+    from django.db import connection
+
+    yield Backup
+    with connection.cursor() as cursor:
+        cursor.execute("drop schema if exists before cascade")

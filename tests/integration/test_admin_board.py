@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from html import unescape
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.test import Client
+from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
+from sagas import pauses
+from sagas.pauses import Scope
+from sagas.queues import Limits, limit
 from sagas.states import Status
+from sagas.tally import EXPIRED, RETRIES, Tally
 from sagas_django.models import OutboxRow, SagaRow
+from sagas_django.operate import rows
 from sagas_django.store import DjangoStore
 from sagas_outbox import presence
 from sagas_outbox.link import Link
@@ -20,10 +27,10 @@ from sagas_outbox.presence import Presence
 from tests.integration.test_admin_actions import LIST, _no_users_left, clerk, form_of, parked, root, saga_page, told
 from tests.integration.test_operate_waits import said
 from tests.shop.families import Purchase
-from tests.shop.sagas import Trip
+from tests.shop.sagas import Externals, Ordered, Trip
 from tests.shop.waiting import Reviewed
 from tests.shop.world import World
-from tests.support.stories import begin, drain
+from tests.support.stories import begin, drain, expire_leases
 
 __all__ = ["_no_users_left", "root"]
 
@@ -81,6 +88,46 @@ def test_only_those_who_may_look(world: World) -> None:
     assert {client.get(url).status_code for url in (BOARD, FAILURES)} == {403}
 
 
+def test_retries_and_claim_expiries_are_rates(root: Client, world: World) -> None:
+    """Counted minute by minute as they happen, by the definition of the metrics; an hour later they are gone."""
+    world.plan("charge", OSError("once"))
+    begin(Trip, "a")
+    drain()
+    OutboxRow.objects.filter(saga_id=begin(Externals, "b").id).update(deliveries=1, holder="worker:gone")
+    expire_leases()
+    drain()
+    counted = {what: count for what, count in _tally("name <> ''") if what in (RETRIES, EXPIRED)}
+    text = text_of(page(root, BOARD))
+    for what, label in ((RETRIES, "Retries"), (EXPIRED, "Claims that expired")):
+        assert counted[what] > 0
+        assert f"{label}: {counted[what]} in the last hour, at most {counted[what]} in a minute" in text
+        assert f"{label} a minute, last 5 min {counted[what] / 5:.1f}" in text
+    with connection.cursor() as cursor:
+        cursor.execute("update sagas_tally set seconds = seconds - 3600 where what like 'minute:%'")
+    assert "Retries: none in the last hour" in text_of(page(root, BOARD))
+
+
+def test_a_minute_of_an_hour_ago_is_not_added_to(world: World) -> None:
+    """There is one row for each minute of an hour, and it begins anew."""
+    link = Link(DjangoStore("default").connect)
+    for expected in (2, 4, 2):
+        tally = Tally()
+        tally.add("test.trip", "charge", RETRIES, 2)
+        with link.use() as wire:
+            tally.save(wire)
+            found = rows("default", "tally_minutes", {})
+            assert {each.what for each in found} == {RETRIES} and sum(each.count for each in found) == expected
+            if expected == 4:
+                wire.execute("update sagas_tally set seconds = seconds - 3600 where what like 'minute:%'")
+    link.close()
+
+
+def _tally(condition: str) -> list[tuple[str, int]]:
+    with connection.cursor() as cursor:
+        cursor.execute(f"select what, sum(count)::int from sagas_tally where {condition} group by what")
+        return cursor.fetchall()  # type: ignore[no-any-return]
+
+
 def test_queries_do_not_grow_with_the_sagas(
     root: Client, world: World, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
@@ -88,10 +135,12 @@ def test_queries_do_not_grow_with_the_sagas(
     for many in (2, 12):
         for number in range(many):
             begin(Trip, f"{many}-{number}")
-        with django_assert_num_queries(11):
+        with django_assert_num_queries(12):
             page(root, BOARD)
         with django_assert_num_queries(3):
             page(root, FAILURES)
+        with django_assert_num_queries(7):
+            page(root, f"{LIST}queues/")
 
 
 def test_a_process_that_goes_is_forgotten_and_one_that_is_killed_is_missed(there: Presence, root: Client) -> None:
@@ -99,7 +148,12 @@ def test_a_process_that_goes_is_forgotten_and_one_that_is_killed_is_missed(there
     assert "gone?" not in page(root, BOARD)
     with connection.cursor() as cursor:
         cursor.execute("update sagas_process set seen_at = seen_at - interval '40 minutes'")
-    assert "gone? 40 min" in page(root, BOARD)
+    html = text_of(page(root, BOARD))
+    assert "gone? 40 min" in html and html.index("has gone without a word; last seen 40 min") < html.index("Open sagas")
+    begin(Trip, "late")
+    OutboxRow.objects.update(due_at=timezone.now() - timedelta(minutes=3))
+    assert "Work in queue default has been due for 3 min" in text_of(page(root, BOARD))
+    assert "and nobody takes what is due" in page(root, f"{LIST}queues/")
     link = Link(DjangoStore("default").connect)
     there.leave(link)
     link.close()
@@ -116,6 +170,27 @@ def test_what_was_not_seen_for_a_day_is_pruned(there: Presence, monkeypatch: pyt
     with connection.cursor() as cursor:
         cursor.execute("select holder, queues from sagas_process")
         assert cursor.fetchall() == [("relay:two", "")]
+
+
+# --- queues ---
+
+
+def test_queues_say_what_holds_them_up(root: Client, world: World, there: Presence) -> None:
+    """Depth, age, pause, limits, lanes and who serves it; a paused one first."""
+    begin(Trip, "a")
+    with transaction.atomic():
+        Externals.start(Ordered(), key="b", priority=5)
+    with DjangoStore("default").connect() as wire:
+        pauses.pause(wire, Scope.QUEUE, "payments", version=0, actor="ann", reason="the bank is down")
+        limit(wire, "default", Limits(concurrency=3, rate="100/m"), actor="bob", reason="go slow")
+    html = page(root, f"{LIST}queues/")
+    lines = [text_of(row) for row in re.findall(r'<tr class="sagas-queue">.*?</tr>', html, re.DOTALL)]
+    assert lines[0].startswith("payments paused by ann: the bank is down Resume") and "1 workers" in lines[0]
+    (line,) = [each for each in lines if each.startswith("default")]
+    assert line.startswith("default 2 ") and "0 of 3 at work 0 begun lately, 100/m allowed by bob: go slow" in line
+    assert re.search(r"test.externals \(priority 5\).*test.trip", line) and "nobody that has said so" in line
+    assert f'href="{LIST}queues/"' in page(root, LIST) and f'href="{LIST}queues/"' in page(root, BOARD)
+    assert clerk("retry_saga").get(f"{LIST}queues/").status_code == 403
 
 
 # --- failures ---

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import json
 from datetime import timedelta
+from html import unescape
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
 from django.db import connections, transaction
+from django.test import Client
+from pytest_django import DjangoAssertNumQueries
 
 from sagas import ContinueAs, DefinitionError, Refused, Retry, Saga, child_saga, engine, external_step, step
 from sagas.states import Status
@@ -354,10 +361,47 @@ def test_operators_see_who_is_waited_for(world: World) -> None:
     desk = DjangoDesk("default")
     lines = "\n".join(description(desk, str(run.id)))
     assert "waits     payment waits until what it started is undone" in lines
-    assert f"test.payment ({child.key}), which payment started, is parked: " in lines
+    assert f"test.payment {child.pk} (key {child.key}), which payment started, is parked: " in lines
+    next_one = "See to that saga: it waits for a person, and this one goes on by itself when it does."
+    assert f"next      manage.py sagas show {child.pk}\n          {next_one}" in lines
     assert f"child     payment                  parked          test.payment {child.pk}" in lines
     of_child = "\n".join(description(desk, str(child.pk)))
     assert f"parent    payment                  compensating    test.purchase {run.id}" in of_child
+    goes_on = "The saga goes on where it parked, with a new budget of attempts."
+    assert f"next      manage.py sagas retry {child.pk} --reason WHY\n          {goes_on}" in of_child
+
+
+def test_a_list_names_the_parked_child(
+    world: World, client: Client, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    """Whoever looks at a list of sagas learns at once which child the parent waits for, in the admin too, and from
+    however far below; in one statement for all sagas of the list."""
+    world.always("give_back", ValueError("bank is closed"))
+    world.plan("pack", Refused("box is broken"))
+    run = begin(Purchase)
+    drain()
+    child = child_of(run)
+    told = f"test.payment {child.pk} (key {child.key}), which payment started, is parked: "
+    out = io.StringIO()
+    call_command("sagas", "list", stdout=out)
+    (line,) = [each for each in out.getvalue().splitlines() if each.split()[1] == str(run.id)]
+    assert told in line and "`manage.py sagas show ID` says" in out.getvalue()
+    out = io.StringIO()
+    call_command("sagas", "list", "--json", stdout=out)
+    (found,) = [each for each in json.loads(out.getvalue())["data"] if each["id"] == str(run.id)]
+    assert found["held_by"] == [
+        {"because": "parked child", "step": "payment", "id": str(child.pk), "name": "test.payment", "key": child.key}
+    ]
+    client.force_login(User.objects.create_superuser("root"))
+    listed, page = "/admin/sagas/sagarow/", f"/admin/sagas/sagarow/{run.id}/change/"
+    for _ in range(2):  # and once more, with twice as many
+        with django_assert_num_queries(7):
+            assert told in unescape(client.get(listed).content.decode())
+        begin(Purchase, "b")
+        drain()
+    html = unescape(client.get(page).content.decode())
+    assert told in html and "See to that saga" in html and f'{listed}{child.pk}/change/">Go there' in html
+    User.objects.all().delete()
 
 
 def test_a_compensation_of_its_own(world: World) -> None:

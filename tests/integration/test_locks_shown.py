@@ -47,7 +47,8 @@ def test_the_command_lists_holders_and_those_who_wait(
 ) -> None:
     """The holder first, with its status, so that one sees whom to look after."""
     lines = said(capsys, "locks").splitlines()
-    assert [line.split()[:3] for line in lines[1:]] == [["account:7", "held", "by"], ["account:7", "awaited", "by"]]
+    assert [line.split()[:3] for line in lines[1:-1]] == [["account:7", "held", "by"], ["account:7", "awaited", "by"]]
+    assert "a lock is free when its holder has ended; `manage.py sagas show ID`" in lines[-1]
     assert "running" in lines[1]
     assert str(both[0].id) in lines[1]
     assert "test.awaits  b" in lines[2]
@@ -93,6 +94,7 @@ def test_left_behind(shop: str, world: World, capsys: pytest.CaptureFixture[str]
     drain(skip=NO_WAIT, check=False)
     assert any("semantic lock 'account:7' is still in its name" in str(each) for each in differences())
     assert "left behind by" in said(capsys, "locks")
+    assert "`manage.py sagas unlock SUBJECT --reason WHY` frees" in said(capsys, "locks")
     assert "is free" in said(capsys, "unlock", "account:7", "--reason", "left over", "--actor", "ann")
     drain(skip=NO_WAIT)
     assert Awaits.get(key="b").status == "completed"

@@ -29,6 +29,7 @@ from sagas_django.store import DjangoStore
 from tests.shop.sagas import Asked, Charge, Externals, Trip
 from tests.shop.waiting import Review, Reviewed
 from tests.shop.world import World
+from tests.support.schedules import declared
 from tests.support.stories import begin, begin_many, drain, expire_leases
 
 pytestmark = pytest.mark.usefixtures("shop")
@@ -110,6 +111,17 @@ def test_claims_and_dedupe_are_counted(collector: Collector, world: World) -> No
     assert found["sagas_dedupe_hits_total", 'name="test.asked",step="charge"'] == 1
 
 
+def test_a_schedule_that_nobody_looks_at_is_late(collector: Collector) -> None:
+    """By how much says a gauge of its own; a paused one is not late."""
+    assert scrape(collector)["sagas_scheduler_lag_seconds", ""] == 0
+    with declared(cron="0 6 1 1 *"):
+        call_command("sagas", "declare-schedules", skip_checks=True)
+    sql("update sagas_schedule set look_at = clock_timestamp() - interval '90 seconds'")
+    assert 90 <= scrape(collector)["sagas_scheduler_lag_seconds", ""] < 3600
+    sql("update sagas_schedule set paused = true")
+    assert scrape(collector)["sagas_scheduler_lag_seconds", ""] == 0
+
+
 def test_counters_only_grow_whatever_is_pruned(collector: Collector, world: World) -> None:
     """What has ended and was removed still counts."""
     begin_many(Externals, [f"m-{number}" for number in range(5)])
@@ -150,7 +162,7 @@ def test_what_cannot_be_written_now_is_written_later() -> None:
     """A counter that somebody has locked costs the worker a moment, and nothing is lost."""
     tally = Tally()
     tally.add("n", "s", "w", 2)
-    tally.body("n", "s", "do", 0.5)
+    tally.body(("n", "s", "do"), 0.5)
     with DjangoStore("default").connect() as raw, DjangoStore("default").connect() as other:
         with other.transaction():
             other.execute("lock table sagas_tally in exclusive mode")
@@ -164,9 +176,9 @@ def test_what_cannot_be_written_now_is_written_later() -> None:
 def test_a_row_that_is_only_put_off_starts_nothing() -> None:
     """A decision without entries is no first entry: its saga is counted as started when one is recorded."""
     tally = Tally()
-    tally.recorded("n", State(Status.RUNNING, 0), ())
+    tally.recorded([("n", State(Status.RUNNING, 0), ())])
     assert tally._counts == {}
-    tally.recorded("n", State(Status.RUNNING, 0), (Entry(1, Kind.STEP_DONE, "s", 1),))
+    tally.recorded([("n", State(Status.RUNNING, 0), (Entry(1, Kind.STEP_DONE, "s", 1),))])
     assert dict(tally._counts) == {("n", "s", "step_done"): 1, ("n", "", FIRST): 1}
 
 

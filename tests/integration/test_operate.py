@@ -128,9 +128,10 @@ def test_show_parked(world: World, quiet: None) -> None:
     drain()
     text = "\n".join(said("show", "test.pivoted:p"))
     assert "status    parked (from running)" in text and "reason    refused after the pivot: no address" in text
-    assert re.search(r"step      ship +done +external pivot, 1 attempts", text)
-    assert re.search(r"step      invoice +pending +external, 1 attempts, next: do", text)
-    (line,) = said("list", "--status", "parked")[1:]
+    assert re.search(r"step      ship +done +external pivot, 1 attempt", text)
+    assert re.search(r"step      invoice +pending +external, 1 attempt, next: do", text)
+    line, hint = said("list", "--status", "parked")[1:]
+    assert hint.startswith("`manage.py sagas show ID` says")
     assert "invoice" in line and "(refused after the pivot: no address)" in line
 
 
@@ -142,7 +143,7 @@ def test_show_settling(world: World, quiet: None) -> None:
     drain()
     text = "\n".join(said("show", "test.blind:b"))
     assert "status    settling" in text
-    assert re.search(r"step      charge +undone +external, 1 attempts, 1 undo attempts, .*unknown, next: settle", text)
+    assert re.search(r"step      charge +undone +external, 1 attempt, 1 undo attempt, .*unknown, next: settle", text)
     assert re.search(r"outbox    charge \(settle\) +held by nobody, due .*\(in [\d minsec.]+\)", text)
     assert "step given up, outcome unknown" in text
 

@@ -162,7 +162,7 @@ def test_show_and_list_say_what_is_waited_for(world: World) -> None:
     begin(Trip, "t")
     drain()
     lines = said("list", "--waiting").splitlines()
-    assert len(lines) == 4 and "test.trip" not in "".join(lines)
+    assert len(lines) == 5 and "test.trip" not in "".join(lines)
     assert re.search(
         r"review  test.reviewed  a  \(review waits for a signal until \S+ \S+ \(in [12] d \d+ h\)\)", lines[3]
     )
@@ -268,6 +268,7 @@ def test_pausing_a_definition(world: World) -> None:
     assert "its sagas begin nothing" in text and "`manage.py sagas resume-definition test.trip`" in text
     drain(skip=NO_WAIT)
     assert re.search(r"^definition  test.trip  \S+ \S+  ann  the bank is down$", said("pauses"), re.MULTILINE)
+    assert said("pauses").splitlines()[-1].startswith("`manage.py sagas resume-queue NAME`")
     assert "waits     definition test.trip is paused by ann: the bank is down" in said("show", "test.trip:a")
     assert "(definition test.trip is paused by ann: the bank is down)" in said("list")
     assert said("resume-definition", "test.trip") == "definition test.trip goes on in 'default'\n"

@@ -83,3 +83,22 @@ def test_hot_statements_use_their_indexes(due: int, monkeypatch: pytest.MonkeyPa
     assert set(found) == set(HOT.values())
     whole = {name: BIG.findall(plan) for name, plan in found.items() if BIG.search(plan)}
     assert not whole, "\n\n".join(found[name] for name in whole)
+
+
+@pytest.mark.usefixtures("shop", "quiet")
+def test_a_statement_that_lost_its_index_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the index of claims, the plan of a claim says that the outbox is read whole: the test above can fail."""
+    with transaction.atomic():
+        Plain.start(1, key="model")
+    store = DjangoStore("default")
+    with closing(store.connect()) as connection:
+        fill_due(connection, name=Plain.saga_name, key="model", count=3_000)
+        seen = Seen(monkeypatch)
+        with connection.transaction(force_rollback=True):
+            claims.lock_due(connection, [Room("default", 100)], begun=True, now=None)
+            assert not BIG.search(plans(connection, seen)["claim"])
+            for (index,) in connection.execute(
+                "select indexname from pg_indexes where tablename = 'sagas_outbox' and indexdef like '%(queue%'"
+            ).fetchall():
+                connection.execute(f"drop index {index}")
+            assert BIG.search(plans(connection, seen)["claim"])

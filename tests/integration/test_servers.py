@@ -58,6 +58,21 @@ def test_postgres_survives_sigkill_with_what_was_committed(source: str, monkeypa
     assert not is_alive(pid)
 
 
+@pytest.mark.parametrize("version", sorted(binaries.postgres_versions()))
+def test_postgres_of_a_version(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each one that is found here can be asked for by `SAGAS_TEST_POSTGRES`, and is what starts."""
+    monkeypatch.setenv(binaries.ONLY_VERSION, str(version))
+    with postgres(private=True, fsync=False) as server, psycopg.connect(server.dsn) as connection:
+        assert connection.info.server_version // 10000 == version
+
+
+def test_a_postgres_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Another version is never started instead."""
+    monkeypatch.setenv(binaries.ONLY_VERSION, "9")
+    with pytest.raises(binaries.NoServerFound, match="No Postgres 9 found"):
+        binaries.find_postgres(None, tmp_path)
+
+
 @BOTH_SOURCES
 def test_redis_forgets_and_comes_back(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """FLUSHALL, SIGKILL and SIGSTOP do to it what they do to a broker in production."""

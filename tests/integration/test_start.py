@@ -114,6 +114,24 @@ def test_transaction_on_another_alias_does_not_count(other_database: str) -> Non
         Local.start(Ordered(), key="a", using="other")
 
 
+class Elsewhere:
+    """A router that sends everything of sagas to another database."""
+
+    def db_for_write(self, model: Any, **_: Any) -> str | None:
+        return "elsewhere" if model._meta.app_label == "sagas" else None
+
+    db_for_read = db_for_write
+
+
+def test_a_router_does_not_part_a_saga_from_its_transaction(settings: Any) -> None:
+    """Without `using=` a saga is where `atomic()` without `using=` is: routers are for models, and are not asked."""
+    settings.DATABASE_ROUTERS = [Elsewhere()]
+    with transaction.atomic():
+        run = Trip.start(Ordered(), key="routed")
+        assert Trip.get(key="routed").id == run.id
+        assert SagaRow.objects.using("default").filter(key="routed").exists()
+
+
 def test_outside_a_transaction_it_raises() -> None:
     """The commonest way to lose an order is refused, and nothing was written."""
     with pytest.raises(NotInTransaction, match=r"own_transaction=True"):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.db import connection
+from django.db import connection, transaction
 
 from sagas import pauses, ports
 from sagas.measure import find_stuck
@@ -21,7 +21,7 @@ from sagas.stuck import REMEDIES, OpenSaga, Stuck, Work, limit, stuck
 from sagas_django.models import OutboxRow, SagaRow
 from sagas_django.operate import rows
 from sagas_django.store import DjangoStore
-from tests.shop.sagas import Charge, Queues, Trip
+from tests.shop.sagas import Charge, Externals, Ordered, Queues, Trip
 from tests.shop.waiting import Reviewed
 from tests.shop.world import World
 from tests.support.stories import begin, drain
@@ -53,6 +53,12 @@ def now() -> float:
         return found
 
 
+def behind(row: OutboxRow) -> bool:
+    """Whether a row is not the first in the line of its ordering key."""
+    line = OutboxRow.objects.filter(queue=row.queue, ordering_key=row.ordering_key, kind="step")
+    return row.ordering_key is not None and row.pk != line.order_by("place", "id").first().pk
+
+
 def by_rule(moment: float) -> dict[str, str]:
     """What the rule says of each saga, by its key."""
     settings = DjangoStore("default").settings
@@ -72,7 +78,7 @@ def by_rule(moment: float) -> dict[str, str]:
         )  # fmt: skip
         work = [
             Work(
-                step=row.step, due_at=row.due_at.timestamp(),
+                behind=behind(row), step=row.step, due_at=row.due_at.timestamp(),
                 first_begun_at=row.first_begun_at and row.first_begun_at.timestamp(),
                 paused=any(each.kind == "queue" and each.name == row.queue for each in held),
             )
@@ -101,6 +107,9 @@ def test_rule_and_sql_agree(seed: int) -> None:
             " first_begun_at = case when %s then clock_timestamp() - make_interval(secs => %s) end where saga_id = %s",
             chance.choice([*(-each for each in AGES), *[50] * 12]), chance.choice([None, "relay:x", "worker:x"]),
             chance.random() < 0.3, chance.choice(AGES), saga.id)  # fmt: skip
+        if chance.random() < 0.3:
+            sql("update sagas_outbox set ordering_key = %s, place = %s where saga_id = %s",
+                chance.choice("abcd"), chance.randrange(9), saga.id)  # fmt: skip
         if chance.random() < 0.2:
             sql("update sagas_outbox set queue = 'elsewhere' where saga_id = %s", saga.id)
         if chance.random() < 0.1:
@@ -169,3 +178,27 @@ def test_work_that_is_begun_over_and_over_is_stuck() -> None:
     assert by_sql() == {"quiet": Stuck.QUIET}
     sql("update sagas_saga set paused = true where id = %s", saga.id)
     assert by_sql() == {}
+
+
+def test_of_a_line_only_the_first_is_stuck() -> None:
+    """Those behind it wait for it, and say so: who looks at one of them learns which saga is to be seen to."""
+    ids = {}
+    with transaction.atomic():
+        for key in ("first", "second", "third"):
+            ids[key] = Externals.start(Ordered(), key=key, ordering_key="customer-7").id
+    sql("update sagas_outbox set due_at = clock_timestamp() - interval '400 seconds'")
+    sql("update sagas_saga set updated_at = clock_timestamp() - interval '3 hours'")
+    assert by_sql() == {"first": Stuck.OVERDUE}
+    first = f"one waits in the line of customer-7, which test.externals {ids['first']} (key first) is first in"
+    for key in ("second", "third"):
+        out = io.StringIO()
+        call_command("sagas", "show", f"test.externals:{key}", stdout=out)
+        assert f"waits     {first}" in out.getvalue()
+        assert f"next      manage.py sagas show {ids['first']}\n" in out.getvalue()
+        assert "a line goes on when its first one does." in out.getvalue()
+    out = io.StringIO()
+    call_command("sagas", "show", "test.externals:first", stdout=out)
+    assert "and nobody takes it" in out.getvalue() and "manage.py sagas doctor" in out.getvalue()
+    out = io.StringIO()
+    call_command("sagas", "list", stdout=out)
+    assert out.getvalue().count(first) == 2 and out.getvalue().count("and nobody takes it") == 1

@@ -13,7 +13,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from sagas import Refused, tracing
-from sagas_django.models import SagaRow
+from sagas.tracing_relay import PublishSpans
+from sagas_celery.publisher import message
+from sagas_celery.tasks import read_traces
+from sagas_django.models import OutboxRow, SagaRow
+from tests.shop.families import Purchase
 from tests.shop.sagas import Externals, Trip
 from tests.shop.world import World
 from tests.support.stories import begin, drain
@@ -101,6 +105,42 @@ def test_no_payload_is_in_a_span(spans: InMemorySpanExporter, world: World) -> N
     begin(Trip, "a")
     drain()
     assert "top-secret" not in "".join(each.to_json() for each in spans.get_finished_spans())
+
+
+def test_a_message_cannot_lead_a_saga_into_another_trace(spans: InMemorySpanExporter, world: World) -> None:
+    """What a message says is a hint, and rows of two stores may have one number: only the saga's own trace counts."""
+    with trace.get_tracer("web").start_as_current_span("request") as request:
+        saga = begin(Externals, "a")
+    row = OutboxRow.objects.get(saga_id=saga.id).pk
+    tracing.carry({row: f"00-{1:032x}-{2:016x}-01"})
+    drain()
+    first = named(spans)["test.externals one"]
+    assert first.context is not None and first.context.trace_id == request.get_span_context().trace_id
+    assert first.parent is not None and first.parent.span_id == request.get_span_context().span_id
+    tracing.carry(dict.fromkeys(range(20_000), "00"))
+    assert len(tracing._carried) == tracing.MOST_CARRIED
+
+
+def test_children_are_under_the_step_that_starts_them(spans: InMemorySpanExporter, world: World) -> None:
+    """Also where their parent was started outside of any trace."""
+    run = begin(Purchase)
+    drain()
+    found = named(spans)
+    starts, hold = found["test.purchase payment"], found["test.payment hold"]
+    assert starts.context is not None and hold.parent is not None and hold.context is not None
+    assert hold.parent.span_id == starts.context.span_id and hold.context.trace_id == run.id.int
+
+
+def test_a_relay_that_nobody_looks_at_asks_for_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No statement is made, and messages are as they were."""
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", None)
+    monkeypatch.setattr(tracing, "_look_at", 0.0)
+    spans = PublishSpans()
+    spans.look(None, [])  # type: ignore[arg-type]
+    with spans.sending("default", []) as traces:
+        assert traces == {}
+    assert message("default", [(1, 2)], traces) == {"v": 1, "store": "default", "rows": [[1, 2]]}
+    assert read_traces({"1": "00-a", "2": 5, "3": "x"}, [(1, 1), (2, 1)]) == {1: "00-a"} and read_traces(7, []) == {}
 
 
 def test_without_a_provider_nothing_is_done(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from sagas.testing.servers import Postgres
+from sagas_sqlalchemy.plugging import BASE, MOST_FILES, _find
 
 MODELS = """
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -147,3 +148,17 @@ def test_a_command_without_app(folder: Folder) -> None:
     """`sagas list` still wants to know where, and says what else there is."""
     code, said = folder.python("-m", "sagas.cli", "list")
     assert code == 2 and "--app shop.db:sagas" in said and "manage.py sagas" in said, said
+
+
+def test_an_environment_in_the_folder_is_passed_over(tmp_path: Path) -> None:
+    """Where the tutorials make it: its thousands of modules hide none of the project's, whatever it is called."""
+    for name in (".venv", "myenv"):
+        site = tmp_path / name / "lib"
+        site.mkdir(parents=True)
+        (tmp_path / name / "pyvenv.cfg").write_text("")
+        for number in range(MOST_FILES // 2 + 1):
+            (site / f"m{number}.py").write_text("class Base(DeclarativeBase): ...")
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "models.py").write_text("class Base(DeclarativeBase):\n    pass\n")
+    found = _find(tmp_path, BASE)
+    assert found is not None and found.module == "shop.models"

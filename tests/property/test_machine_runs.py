@@ -19,6 +19,7 @@ from sagas.events import (
     Children,
     Chosen,
     Direction,
+    Doubt,
     Event,
     Failed,
     Kind,
@@ -166,7 +167,7 @@ def every_attempt(plan: Plan) -> Iterator[Attempt]:
 
 def every_event(plan: Plan) -> Iterator[Event]:
     """Every event but `Start` about every attempt, where such an answer can be about such a step."""
-    yield from (Cancel(), RetryNow(), Abort(), Rebuild(), Pause(), Resume(), UndoCompleted())
+    yield from (Cancel(), RetryNow(), Abort(), Rebuild(), Doubt(), Pause(), Resume(), UndoCompleted())
     for name in (*plan.by_name, "unheard of"):
         yield from (LateAnswer(name), Redo(name), Signal(name, result(name)), Children(step=name, completed=1))
         yield from (MarkDone(name), MarkNotDone(name), SkipStep(name), MarkUndone(name), MarkDone(name, seen=0))

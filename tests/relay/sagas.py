@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import connection
+from opentelemetry import trace
 
 import tests.relay.awaiting
+import tests.relay.paced
 import tests.relay.queued  # noqa: F401
-from sagas import Retry, Saga, external_step, step, wait_for
+from sagas import Refused, Retry, Saga, child_saga, external_step, step, wait_for
 
 OFTEN = Retry(max_attempts=20, first=0.2, factor=1.2, longest=0.5)
 OTHER_QUEUE = "Other.Queue-2"
@@ -167,3 +169,45 @@ class Importing(Saga[Job], name="relay.importing", version=1):
                 os.kill(os.getpid(), signal.SIGKILL)
             self.heartbeat(progress=line + 1)
         return 30
+
+
+class Packing(Saga[Job], name="relay.packing", version=1):
+    """What another saga waits for."""
+
+    @external_step(queue=OTHER_QUEUE)
+    def pack(self) -> None:
+        note(self, "pack")
+
+    @pack.compensate
+    def unpack(self, _: None) -> None:
+        note(self, "unpack")
+
+
+class Traced(Saga[Job], name="relay.traced", version=1):
+    """Fails once, hops to another queue, starts a saga, and turns back in the end."""
+
+    @external_step(queue="quick", retry=OFTEN)
+    def charge(self) -> str:
+        with trace.get_tracer("bank").start_as_current_span("POST /charges"):
+            note(self, "charge")
+        if self.attempt == 1:
+            raise ConnectionError("no reply")
+        return "charged"
+
+    @charge.compensate
+    def refund(self, charge: str) -> None:
+        note(self, "refund")
+
+    @step(queue=OTHER_QUEUE)
+    def reserve(self) -> None:
+        note(self, "reserve")
+
+    @reserve.compensate
+    def release(self, _: None) -> None:
+        note(self, "release")
+
+    packing = child_saga(Packing, input=lambda self: Job())
+
+    @external_step(queue="quick", pivot=True)
+    def ship(self) -> None:
+        raise Refused("no such street")

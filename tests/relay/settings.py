@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from sagas.testing.faults import install_from_environment
+from tests.relay import spans
 from tests.settings import DATABASES, DEFAULT_AUTO_FIELD, SECRET_KEY, USE_TZ
 
 __all__ = ["DATABASES", "DEFAULT_AUTO_FIELD", "SECRET_KEY", "USE_TZ"]
@@ -30,3 +31,4 @@ LOGGING = {
 }
 
 install_from_environment()
+spans.install_from_environment()

@@ -17,6 +17,7 @@ from sagas.events import (
     Cancel,
     Children,
     Direction,
+    Doubt,
     Event,
     Failed,
     LateAnswer,
@@ -132,6 +133,9 @@ DECIDED = [PLANS[name] for name in (  # of which an operator says what became of
     "asked, undone by result", "compensated as unknown", "undone, then compensated as unknown", "pivot",
     "chooses beside one that parks", "waits beside one that parks",
 )]  # fmt: skip
+RESTORED = [  # in which the database may go back in time
+    PLANS[name] for name in ("asked", "asked, undone by result", "compensated as unknown")
+]
 DEADLINE = 50.0  # some of these moments are before it, some after
 TIMED = {"nothing to undo", "waits first", "waits, then goes on without", "chooses", "chooses the pivot"}
 PAUSABLE = {"waits first", "waits last", "waits, then a step that parks"}
@@ -198,6 +202,7 @@ def explore(
 def moves(plan: Plan, node: Node, pausing: bool) -> Iterator[tuple[State, Event | None]]:
     """Whatever can happen next, in this state or in what a request made of it meanwhile; None: the worker dies."""
     requests: list[Event] = [Cancel(), RetryNow(), Abort(), Rebuild(), Pause(), Resume()]
+    requests += [Doubt()] if any(plan is each for each in RESTORED) else []
     requests += map(LateAnswer, late_answers(plan, node.state))
     requests += [UndoCompleted(), *children(plan, node.state)]
     requests += [Signal("unheard of", result("a")), *signals(plan, node.state), *map(Redo, plan.by_name)]

@@ -125,3 +125,11 @@ def draw_machine() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_every_table_is_described() -> None:
+    """docs/sql-schema.md has a line for each table that the schema makes."""
+    files = (ROOT / "sagas" / "store" / "schema").glob("*.sql")
+    made = {name for path in files for name in re.findall(r"^create table (\w+)", path.read_text(), re.MULTILINE)}
+    named = set(re.findall(r"`(sagas_\w+)`", (DOCS / "sql-schema.md").read_text()))
+    assert made - named == set()

@@ -47,6 +47,7 @@ from tests.unit import (
     test_machine_children,
     test_machine_choice,
     test_machine_deadline,
+    test_machine_doubt,
     test_machine_late,
     test_machine_locks,
     test_machine_parked_beside,
@@ -199,7 +200,7 @@ def examples() -> list[Callable[[], None]]:
     """The example tests that take no arguments."""
     modules = (
         test_machine_unknown, test_machine_undo, test_machine_requests, test_machine_late, test_machine_waits,
-        test_machine_choice, test_machine_deadline, test_machine_redo, test_machine_resolved,
+        test_machine_choice, test_machine_deadline, test_machine_doubt, test_machine_redo, test_machine_resolved,
         test_machine_parked_beside, test_machine_locks, test_machine_children,
     )  # fmt: skip
     tests = [each for module in modules for name, each in vars(module).items() if name.startswith("test_")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sagas_outbox.packing import pack
+from sagas_outbox.packing import pack, short_first
 
 TARGET = 0.05
 WORK = st.one_of(st.none(), st.floats(0, 0.2))
@@ -58,3 +58,10 @@ def test_every_item_is_in_one_group_and_no_group_is_too_large(
             times = [work[item] for item in group]
             assert None not in times and not alone & set(group)
             assert sum(time for time in times if time is not None) <= TARGET + 1e-9
+
+
+def test_groups_of_short_items_go_first() -> None:
+    """Otherwise as they were, so that what is short waits for nothing that is long."""
+    work = [0.01, 0.2, 0.3, 0.001]
+    groups = short_first([[1], [0, 0], [2], [3]], work=work.__getitem__, target=TARGET)
+    assert groups == [[0, 0], [3], [1], [2]]

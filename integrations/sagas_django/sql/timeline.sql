@@ -1,7 +1,7 @@
 -- The newest entries of one saga log before a given one. Payloads are laid out and cut here, so that neither a long
 -- log nor a large result makes a page that cannot be opened.
 select l.seq, l.at, l.kind, l.step, l.attempt, l.token,
-    (l.data - array['result', 'saga'])::text as facts,
+    case when jsonb_typeof(l.data) = 'object' then l.data - array['result', 'saga'] else '{}' end::text as facts,
     left(jsonb_pretty(p.shown), %(payload)s) as payload,
     length(p.shown::text) as size,
     (select p.at from sagas_log p where p.saga_id = l.saga_id and p.seq = l.seq - 1) as previous_at

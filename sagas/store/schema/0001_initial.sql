@@ -36,8 +36,14 @@ create table sagas_saga (
         (parked_from is not null) = (status = 'parked')
         and (parked_from is null or parked_from in ('running', 'compensating', 'settling'))),
     constraint sagas_saga_finished check (
-        (finished_at is not null) = (status in ('completed', 'compensated', 'cancelled', 'aborted')))
-) with (fillfactor = 80);
+        (finished_at is not null) = (status in ('completed', 'compensated', 'cancelled', 'aborted'))),
+    -- a time that no client can read, such as infinity, would stop whoever looks at a page of sagas
+    constraint sagas_saga_times check (
+        created_at >= '1970-01-01 00:00+00' and updated_at >= '1970-01-01 00:00+00'
+        and deadline >= '1970-01-01 00:00+00' and finished_at >= '1970-01-01 00:00+00'
+        and created_at < '9000-01-01 00:00+00' and updated_at < '9000-01-01 00:00+00'
+        and deadline < '9000-01-01 00:00+00' and finished_at < '9000-01-01 00:00+00')
+) with (fillfactor = 60); -- room for what a batch writes of the rows of one page, all of it in one transaction
 
 create index sagas_saga_open on sagas_saga (id) where finished_at is null;
 create index sagas_saga_parked on sagas_saga (id) where parked_from is not null;
@@ -63,7 +69,7 @@ create table sagas_log (
         'step_chosen', 'step_skipped', 'step_blocked', 'waiting', 'signalled',
         'children_started', 'children_recalled',
         'undo_done', 'undo_failed', 'undo_undecided', 'settle_done', 'settle_failed', 'settle_undecided',
-        'late_answer', 'rebuilt', 'cancel_requested', 'retried', 'redone', 'resolved', 'paused', 'resumed', 'turning', 'compensating', 'settling', 'parked',
+        'late_answer', 'rebuilt', 'doubted', 'cancel_requested', 'retried', 'redone', 'resolved', 'paused', 'resumed', 'turning', 'compensating', 'settling', 'parked',
         'completed', 'compensated', 'cancelled', 'aborted'))
 );
 
@@ -108,7 +114,10 @@ create table sagas_outbox (
         'pause', 'resume', 'signal', 'late_answer', 'children', 'undo_completed')),
     constraint sagas_outbox_direction check (
         (direction is null) = (kind <> 'step') and (direction is null or direction in ('do', 'undo', 'settle'))),
-    constraint sagas_outbox_counts check (token >= 0 and publishes >= 0 and deliveries >= 0 and failures >= 0),
+    constraint sagas_outbox_counts check ( -- far below where one more would not fit: that would stop a whole batch
+        token >= 0 and publishes >= 0 and deliveries >= 0 and failures >= 0
+        and token < 4000000000000000000 and publishes < 1000000000 and deliveries < 1000000000
+        and failures < 1000000000),
     -- a time that no client can read, such as infinity, would stop whoever looks for due rows
     constraint sagas_outbox_due check (due_at >= '1970-01-01 00:00+00' and due_at < '9000-01-01 00:00+00')
 ) with (
@@ -189,7 +198,8 @@ create table sagas_message (
     finished_at timestamptz, -- sent, or dead, since
     constraint sagas_message_state check (state in ('waiting', 'sent', 'dead')),
     constraint sagas_message_finished check ((finished_at is null) = (state = 'waiting')),
-    constraint sagas_message_counts check (token >= 0 and failures >= 0),
+    constraint sagas_message_counts check (
+        token >= 0 and failures >= 0 and token < 4000000000000000000 and failures < 1000000000),
     constraint sagas_message_due_at check (due_at >= '1970-01-01 00:00+00' and due_at < '9000-01-01 00:00+00')
 ) with (
     fillfactor = 60,
@@ -310,11 +320,13 @@ begin
             case when given->>'ordering_key' is not null then extract(epoch from started_at) * 1000000 end, started_at
         from jsonb_array_elements(given->'rows') r;
     -- signals that came before: made due, unless somebody looks at them just now, and then does so again soon
-    update sagas_outbox set due_at = started_at where id in (
-        select id from sagas_outbox
-        where saga_id is null and kind = 'signal' and holder is null
-          and ordering_key = sagas_name || ' ' || wanted
-        for update skip locked);
+    if exists (select from sagas_outbox where kind = 'signal' and ordering_key = sagas_name || ' ' || wanted) then
+        update sagas_outbox set due_at = started_at where id in (
+            select id from sagas_outbox
+            where saga_id is null and kind = 'signal' and holder is null
+              and ordering_key = sagas_name || ' ' || wanted
+            for update skip locked);
+    end if;
     -- signals that the saga before this one kept and did not need
     if given->'carry' is not null then
         insert into sagas_outbox (saga_id, kind, queue, due_at, timer_at, ordering_key, payload)

@@ -37,6 +37,7 @@ select b.id, b.token, b.kind, b.queue, b.step, b.direction, b.deliveries,
     b.saga_id, s.name, s.version, s.key, s.status, s.seq, s.steps::text as steps,
     s.cancel_requested, s.parked_from, s.error, s.paused, s.failing, extract(epoch from s.deadline)::float8 as deadline,
     s.definition, b.progress::text as progress, extract(epoch from b.timer_at)::float8 as asked_at,
+    s.parent is not null or b.kind = 'step' and b.ordering_key is not null as tied,
     (select exists (select from sagas_pause)) and exists (select from sagas_pause p where
         (p.kind = 'queue' and p.name = b.queue)
         or (p.kind = 'definition' and p.name = s.name and p.version in (0, s.version))) as held_up,

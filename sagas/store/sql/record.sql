@@ -79,7 +79,10 @@ with given as materialized ( -- each column is a JSON array: the cheapest to sen
         deliveries = case when ok.goes_on then 1 else 0 end,
         first_begun_at = case when ok.first_begun is not null then to_timestamp(ok.first_begun)
                               when ok.goes_on then ok.now end,
-        due_at = ok.now + make_interval(secs => case when ok.goes_on then %(lease)s::float8 else ok.delay end)
+        due_at = case when not ok.goes_on then ok.now + make_interval(secs => ok.delay)
+            when not %(renews)s::bool and o.due_at > ok.now + make_interval(secs => %(lease)s::float8 * 0.8)
+                then o.due_at
+            else ok.now + make_interval(secs => %(lease)s::float8) end -- unchanged where it can be: no index is touched
     from ok where o.id = ok.id and ok.kept
 ), dropped as (
     delete from sagas_outbox o using ok where o.id = ok.id and not ok.kept

@@ -18,6 +18,9 @@ with clock as materialized (
         greatest(s.updated_at, o.first_begun_at) as since
     from open s join sagas_outbox o on o.saga_id = s.id
     where not exists (select from sagas_pause p where p.kind = 'queue' and p.name = o.queue)
+      and (o.ordering_key is null or o.kind <> 'step' or not exists ( -- else the first in its line is to be seen to
+          select from sagas_outbox a where a.queue = o.queue and a.ordering_key = o.ordering_key and a.kind = 'step'
+            and (a.place, a.id) < (o.place, o.id)))
 ), found as (
     select w.id, w.name, w.version, w.key,
         case when w.due_at < clock.late then 1 else 2 end as rank,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import ArgumentParser
 from pathlib import Path
@@ -12,7 +13,7 @@ from django.db import DEFAULT_DB_ALIAS
 
 from sagas import plugging, serving
 from sagas.cli.bars import bar
-from sagas.commanding import JSON, Argument, carry_out
+from sagas.commanding import JSON, Argument, carry_out, visible
 from sagas.errors import SagaError
 from sagas.operate_commands import COMMANDS
 from sagas_django.conf import publishers
@@ -45,6 +46,7 @@ class Command(BaseCommand):
         init = command("init", "look over this project: what is set up, and the lines that are missing")
         init.add_argument("--write", action="store_true", help="add what is missing to the files")
         init.add_argument("--celery", action="store_true", help="sagas are to run on Celery")
+        init.add_argument("--json", action="store_true", help="write JSON, for programs")
         metrics = command("metrics", "answer Prometheus, with metrics read from the database")
         metrics.add_argument("--port", type=int, default=9108, help="where to listen (default: 9108)")
         metrics.add_argument("--address", default="0.0.0.0", help="on which address (default: 0.0.0.0)")
@@ -58,6 +60,10 @@ class Command(BaseCommand):
             options["skip_checks"] = True
         return super().execute(*args, **options)
 
+    def get_check_kwargs(self, options: dict[str, Any]) -> Any:
+        """Look into the database that is served: left out, it would be none, and from Django 6.1 on all of them."""
+        return {"tags": self.requires_system_checks, "databases": [options["database"]]}
+
     def handle(self, *args: Any, command: str, **options: Any) -> None:
         try:
             if command in (*SERVING, "init"):
@@ -65,15 +71,19 @@ class Command(BaseCommand):
             else:
                 self._operate(command, options)
         except SagaError as problem:
-            raise CommandError(str(problem)) from problem
+            raise CommandError(visible(str(problem))) from problem
 
     def _operate(self, name: str, options: dict[str, Any]) -> None:
         """One command of the table that all command lines share."""
         (command,) = [each for each in COMMANDS if name in (each.name, *each.also)]
-        ending = carry_out(
-            command, lambda: DjangoDesk(options["database"]), options, say=self._say, complain=self.stderr.write,
-            bar=bar,
-        )  # fmt: skip
+        try:
+            ending = carry_out(
+                command, lambda: DjangoDesk(options["database"]), options, say=self._say, complain=self.stderr.write,
+                bar=bar,
+            )  # fmt: skip
+        except BrokenPipeError:  # `| head` has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what Python flushes at its end
+            sys.exit(1)
         if ending is not None and ending.written:
             sys.exit(1)
         if ending is not None:
@@ -100,10 +110,13 @@ class Command(BaseCommand):
         DjangoDesk(database).check_ready()
         serving.metrics(DjangoStore(database), port=port, address=address, say=self._say)
 
-    def _init(self, *, write: bool, celery: bool, **_: Any) -> None:
-        complaint = plugging.last_word(
-            plugging.tell(look(Path.cwd(), celery=celery), write=write, say=self._say)
-        )  # fmt: skip
+    def _init(self, *, write: bool, celery: bool, json: bool, **_: Any) -> None:
+        found = look(Path.cwd(), celery=celery)
+        if json:
+            if not plugging.tell_programs(found, write=write, say=self._say):
+                sys.exit(1)
+            return
+        complaint = plugging.last_word(plugging.tell(found, write=write, say=self._say))
         if complaint:
             raise CommandError(complaint)
 

@@ -1,0 +1,222 @@
+"""What the other side knows, compared with what the sagas here say: by idempotency key.
+
+For after a restore (see `sagas.restored`), and for any other day on which the books are to agree. A key says which
+saga, step and generation an effect is of, and is the same in every history: a saga that does a step again after a
+restore, or an operator who asks for the same redo again, uses the same key. So generations may come again; what is
+found under one of them is the answer to it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from itertools import islice
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+from psycopg.rows import dict_row
+
+from sagas import machine
+from sagas.events import Direction, Entry, Kind
+from sagas.reconcile_lists import Address, Effect, address
+from sagas.states import State, StepStatus
+from sagas.store.rows import Connection, entry_of, state_of
+from sagas_outbox.queries import query, run
+
+PACKAGE: Final = "sagas.store"
+BATCH: Final = 500
+DONE: Final = {"do": Kind.STEP_DONE, "undo": Kind.UNDO_DONE}
+
+
+class Verdict(StrEnum):
+    """How an effect that the other side knows stands here."""
+
+    KNOWN = "known"  # the log, or the dedupe table, has it
+    VANISHED = "vanished"  # there is no such saga here
+    AHEAD = "ahead"  # the saga has not come to it, and would do it again under the same key
+    TURNED_BACK = "turned back"  # it was undone, and the saga here goes on with it
+    BEHIND = "behind"  # the saga has ended without it, or turns back without it
+    FORMER = "former"  # of a generation before a redo
+    LACKING = "lacking"  # the log says that it was done, and the list lacks it
+    PRUNED = "pruned"  # the saga ended long ago, and its log is not here any more
+    FOREIGN = "foreign"  # no key of ours
+    UNREADABLE = "unreadable"  # the saga is here, and its row or log cannot be read
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Match:
+    """One effect, and how it stands."""
+
+    verdict: Verdict
+    label: str  # how messages name the saga
+    effect: Effect
+    address: Address | None = None
+    open: bool = False  # the saga has not ended
+    parked: bool = False  # it waits for a person
+    undone: bool = False  # the list has the undo of it as well
+
+    @property
+    def settled(self) -> bool:
+        """Whether nobody has to do anything about it."""
+        if self.verdict is Verdict.VANISHED:
+            return self.undone
+        return self.verdict in (Verdict.KNOWN, Verdict.PRUNED, Verdict.FOREIGN)
+
+
+@dataclass(slots=True)
+class _Here:
+    """One saga as it is known here."""
+
+    label: str
+    state: State | None = None  # None: there is none
+    pruned: bool = False
+    problem: bool = False
+    done: set[tuple[str, str, int]] = field(default_factory=set)  # step, direction, generation
+    known: Collection[str] = ()  # keys with an answer in the dedupe table
+
+
+def compare(connection: Connection, effects: Iterable[Effect]) -> Iterator[Match]:
+    """Say of each effect how it stands here.
+
+    Args:
+        connection: autocommit; may be a replica.
+        effects: what the other side knows.
+
+    Yields:
+        One `Match` for each effect, those of one saga together.
+    """
+    by_saga: defaultdict[UUID, list[tuple[Address, Effect]]] = defaultdict(list)
+    for effect in effects:
+        where = address(effect.key)
+        if where is None:
+            yield Match(verdict=Verdict.FOREIGN, label="no saga", effect=effect)
+        else:
+            by_saga[where.saga_id].append((where, effect))
+    left = iter(by_saga.items())
+    while batch := dict(islice(left, BATCH)):
+        here = _look(connection, list(batch))
+        for saga_id, found in batch.items():
+            yield from _matches(here[saga_id], found)
+
+
+def lacking(
+    connection: Connection, matches: Sequence[Match], *, since: datetime, until: datetime | None
+) -> Iterator[Match]:
+    """What the logs say was done in a span of time that the list is complete for, and the list lacks.
+
+    Looked at are the steps, and the compensations, that the list knows at all of some saga that is here.
+
+    Args:
+        connection: autocommit; may be a replica.
+        matches: what `compare` found.
+        since: from when on the list is complete.
+        until: up to when; None: now.
+    """
+    named = {match.address.saga_id: match.address for match in matches if match.address}
+    names = {row["id"]: row["name"] for row in _rows(connection, list(named)) if row["name"]}
+    listed = {(m.address.saga_id, m.address.step, m.address.direction) for m in matches if m.address}
+    wanted = {(names[saga_id], step, DONE[direction].value) for saga_id, step, direction in listed if saga_id in names}
+    parameters = {
+        "names": [name for name, _, _ in wanted], "steps": [step for _, step, _ in wanted],
+        "kinds": [kind for _, _, kind in wanted], "since": since, "until": until,
+    }  # fmt: skip
+    for saga_id, name, key, step, kind, at in run(connection, query(PACKAGE, "reconcile_done"), parameters):
+        direction = "do" if kind == Kind.STEP_DONE.value else "undo"
+        if (saga_id, step, direction) not in listed:
+            where = Address(saga_id, step, "", direction, 0)
+            effect = Effect(key=f"{saga_id}:{step}:{direction}:0", at=at.isoformat())
+            yield Match(verdict=Verdict.LACKING, label=_label(name, saga_id, key), effect=effect, address=where)
+
+
+def _rows(connection: Connection, ids: Sequence[UUID]) -> list[dict[str, Any]]:
+    found = run(connection, query(PACKAGE, "reconcile_sagas"), {"ids": list(ids)}, row_factory=dict_row)
+    return found.fetchall()
+
+
+def _look(connection: Connection, ids: Sequence[UUID]) -> dict[UUID, _Here]:
+    here: dict[UUID, _Here] = {}
+    logs: defaultdict[UUID, list[tuple[Any, ...]]] = defaultdict(list)
+    for saga_id, *line in run(connection, query(PACKAGE, "logs"), {"ids": list(ids)}):
+        logs[saga_id].append(tuple(line))
+    for row in _rows(connection, ids):
+        saga_id = row["id"]
+        if row["name"] is None:
+            pruned = row["pruned_name"] is not None
+            label = _label(row["pruned_name"], saga_id, row["pruned_key"]) if pruned else _vanished(saga_id)
+            here[saga_id] = _Here(label=label, pruned=pruned)
+        else:
+            here[saga_id] = _read(row, logs[saga_id])
+    return here
+
+
+def _read(row: dict[str, Any], log: Sequence[tuple[Any, ...]]) -> _Here:
+    label = _label(row["name"], row["id"], row["key"])
+    try:
+        done = set(_done(entry_of(*line) for line in log))
+        return _Here(label=label, state=state_of(row), done=done, known=frozenset(row["known"]))
+    except (ValueError, msgspec.MsgspecError):
+        return _Here(label=label, problem=True)
+
+
+def _label(name: str, saga_id: UUID, key: str) -> str:
+    return f"saga {name} {saga_id} (key {key!r})"
+
+
+def _vanished(saga_id: UUID) -> str:
+    """All that is left of it is its id, the first part of which is a time."""
+    if saga_id.version != 7:
+        return f"saga {saga_id}"
+    made = datetime.fromtimestamp((saga_id.int >> 80) / 1000, UTC)
+    return f"saga {saga_id} of {made.isoformat(sep=' ', timespec='seconds')}"
+
+
+def _done(entries: Iterable[Entry]) -> Iterator[tuple[str, str, int]]:
+    """What a log says was done outside: step, direction and generation of its key."""
+    generations: defaultdict[str, int] = defaultdict(int)
+    settled: defaultdict[str, int] = defaultdict(int)
+    for entry in entries:
+        step = entry.step or ""
+        if entry.kind is Kind.REDONE and not entry.data.ignored:
+            generations[step] += 1
+        elif entry.kind is Kind.STEP_DONE:
+            yield step, "do", generations[step]
+        elif entry.kind is Kind.UNDO_DONE:
+            yield step, "undo", 0
+        elif entry.kind is Kind.SETTLE_DONE:
+            settled[step] += 1
+            yield step, "undo", settled[step]
+
+
+def _matches(here: _Here, found: Sequence[tuple[Address, Effect]]) -> Iterator[Match]:
+    undone = {where.step for where, _ in found if where.direction == "undo"}
+    for where, effect in found:
+        yield Match(
+            verdict=_verdict(here, where, effect), label=here.label, effect=effect, address=where,
+            open=here.state is not None and not machine.finished(here.state), undone=where.step in undone,
+            parked=here.state is not None and machine.parked(here.state),
+        )  # fmt: skip
+
+
+def _verdict(here: _Here, where: Address, effect: Effect) -> Verdict:
+    if here.problem:
+        return Verdict.UNREADABLE
+    if here.state is None:
+        return Verdict.PRUNED if here.pruned else Verdict.VANISHED
+    if (where.step, where.direction, where.generation) in here.done or effect.key in here.known:
+        return Verdict.KNOWN
+    state = here.state
+    step, going, ended = machine.step_of(state, where.step), state.parked_from or state.status, machine.finished(state)
+    if where.direction == "do":
+        if where.generation < step.generation:
+            return Verdict.FORMER
+        if machine.DIRECTION.get(going) is Direction.DO:
+            return Verdict.AHEAD
+        undone = step.status is StepStatus.UNDONE  # as unknown, since it is not done by the log
+        return Verdict.KNOWN if undone or (step.status is StepStatus.UNKNOWN and not ended) else Verdict.BEHIND
+    if going in machine.GOING_ON:
+        return Verdict.TURNED_BACK
+    return Verdict.BEHIND if ended else Verdict.AHEAD

@@ -1,0 +1,118 @@
+"""After the database has gone back in time: nothing of the lost history fits, what may have been done is asked about.
+
+The tables are put back to what they were, sequences too; tests/deploys does the same with a physical copy of a server.
+"""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from django.core.management import call_command
+from msgspec import Raw
+
+from sagas.events import Succeeded
+from sagas.store import rows
+from sagas_django.models import OutboxRow, SagaRow
+from sagas_django.store import DjangoStore
+from tests.shop.sagas import Trip
+from tests.shop.world import World
+from tests.support.backup import Backup, Bought
+from tests.support.stories import begin, bring_forward, differences, drain, log_of, outbox
+from tests.support.workers import begin_due, one_worker, run_together
+
+pytestmark = pytest.mark.usefixtures("shop")
+
+
+def told(*options: str) -> str:
+    out = io.StringIO()
+    call_command("sagas", "restored", "--reason", "failover", *options, stdout=out, skip_checks=True)
+    return out.getvalue()
+
+
+def test_what_may_have_been_done_is_asked_about(world: World, backup: type[Backup]) -> None:
+    """Both effects were had in the history that was lost: each is asked about in its turn, and none is had again."""
+    saga = begin(Bought)
+    before = backup()
+    world.plan("charge", "charge-7")
+    world.plan("ship", "parcel-7")
+    drain()
+    assert world.names == ["charge", "ship"]
+    before.restore()
+    assert log_of(saga) == ["started"]
+    answer = told()
+    assert "1 sagas are open; what each is still to do outside is in doubt" in answer
+    assert log_of(saga) == ["started", "doubted charge", "doubted ship"]
+    assert differences() == []
+    world.plan("find_charge", "charge-7")
+    world.plan("find_parcel", "parcel-7")
+    drain()
+    assert world.names == ["charge", "ship", "find_charge", "find_parcel"]
+    assert SagaRow.objects.get(id=saga.id).status == "completed"
+
+
+def test_without_being_told_a_step_is_done_again(world: World, backup: type[Backup]) -> None:
+    """That is what `restored` is for: where the other side does not honour keys, this is once too often."""
+    begin(Bought)
+    before = backup()
+    for _ in range(2):
+        world.plan("charge", "charge-7")
+        world.plan("ship", "parcel-7")
+        drain()
+        if world.names == ["charge", "ship"]:
+            before.restore()
+    assert world.names == ["charge", "ship", "charge", "ship"]
+
+
+def test_telling_it_twice_changes_nothing_more(world: World) -> None:
+    """An attempt counts once, however often it is said; ids only grow."""
+    saga = begin(Bought)
+    told()
+    first = outbox(saga)[0].id
+    told()
+    assert outbox(saga)[0].id > first
+    world.plan("find_charge", "charge-7")
+    world.plan("find_parcel", "parcel-7")
+    drain()
+    assert SagaRow.objects.get(id=saga.id).status == "completed"
+
+
+@pytest.mark.parametrize("renewed", [True, False], ids=["told", "not told"])
+def test_a_stale_message_fits_nothing(world: World, backup: type[Backup], renewed: bool) -> None:
+    """The broker still holds a message for a row of the lost history, whose id and token are given out again."""
+    before = backup()
+    (lost,) = outbox(begin(Trip, "lost"))
+    before.restore()
+    if renewed:
+        told()
+    (new,) = outbox(begin(Trip, "new"))
+    OutboxRow.objects.filter(id=new.id).update(holder="relay:x")
+    with DjangoStore("default").connect() as aside:
+        held = [(lost.id, lost.token)]
+        begun = rows.begin(aside, held, holder="worker:x", lease=30, published=True, now=None)
+    assert (new.id > lost.id, len(begun)) == ((True, 0) if renewed else (False, 1))
+
+
+@pytest.mark.parametrize("renewed", [True, False], ids=["told", "not told"])
+def test_an_old_worker_cannot_write(world: World, backup: type[Backup], renewed: bool) -> None:
+    """A worker that lived through it holds a row of the lost history; the same id, token and seq have come again by
+    another way, and what it brings would be written over a history that is not its own."""
+    saga = begin(Trip)
+    before = backup()
+    with one_worker() as old, one_worker() as new:
+        run_together()  # `book`, in the history that is lost
+        (held,) = begin_due(old)
+        assert held.attempt is not None
+        assert held.attempt.step == "charge"
+        before.restore()
+        if renewed:
+            told()
+        world.plan("book", RuntimeError("no seat"))
+        run_together()  # the same number of entries, and another one
+        bring_forward()
+        (again,) = begin_due(new)
+        assert ((again.id, again.token, again.state.seq) == (held.id, held.token, held.state.seq)) is not renewed
+        old._recorder.record([(held, Succeeded(held.attempt, Raw(b'"charge-7"')))])
+    assert bool(differences()) is not renewed
+    written = [line for line in log_of(saga) if line == "step_done charge"]
+    assert bool(written) is not renewed

@@ -1,0 +1,1 @@
+"""What docs/security.md says, as tests: each of its sentences names one."""

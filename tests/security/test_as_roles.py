@@ -1,0 +1,235 @@
+"""Sagas live their whole lives with everybody connected as no more than their role."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import DatabaseError, connection, transaction
+from psycopg.errors import InsufficientPrivilege
+
+from sagas import KeyConflict, Refused
+from sagas.keys import idempotency_key
+from sagas.retention import Pruner
+from sagas_django.store import DjangoStore
+from tests.security.conftest import AsRole
+from tests.shop.locking import Holds, Wanted
+from tests.shop.sagas import Externals, Ordered, Trip
+from tests.shop.waiting import Review, Reviewed
+from tests.shop.world import World
+from tests.support.stories import begin, drain
+
+ROOT = Path(__file__).parents[2]
+SUITE = [  # a representative part, whose tests look at the database as its owner
+    f"tests/integration/test_{name}.py"
+    for name in (
+        "start", "start_key", "worker", "worker_local", "guard", "guard_effects", "waits", "signals", "signals_early",
+        "signals_late", "requests", "resolved", "pause_redo", "children", "for_each", "locks", "queues", "deadline",
+        "continue_as", "async", "payloads_large", "when", "beside",
+    )
+]  # fmt: skip
+COUNTS = "statements are counted, and taking on a role is one"
+ASIDE = "the test operates, repairs or breaks rows through a connection that is a worker's here"
+EXCEPT = {
+    "test_start.py::test_one_round_trip_also_when_the_key_exists": COUNTS,
+    "test_start_key.py::test_conflicts_cost_no_second_statement": COUNTS,
+    "test_requests.py::test_callers_only_insert": COUNTS,
+    "test_queues.py::test_a_paused_queue_with_limits_stays_paused": ASIDE,
+    "test_queues.py::test_rebuilt_from_the_log_a_saga_has_its_priority_and_its_place": ASIDE,
+    "test_continue_as.py::test_the_same_start_again_finds_the_saga_that_goes_on": ASIDE,
+}
+
+
+def statuses(url: str) -> dict[str, str]:
+    """Status of every saga by its key, as the owner sees it."""
+    with psycopg.connect(url) as owner:
+        return dict(owner.execute("select key, status from sagas_saga").fetchall())
+
+
+def refused(statement: str) -> None:
+    """The alias "default" may not do this."""
+    with pytest.raises(DatabaseError) as found, transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(statement)
+    assert isinstance(found.value.__cause__, InsufficientPrivilege), found.value
+
+
+def test_callers_start_send_and_ask(guarded: str, as_role: AsRole, world: World) -> None:
+    """Who may start sagas needs no right to write a table: starts, repeated starts, conflicts, signals and cancels."""
+    with as_role("sagas_application"):
+        first = begin(Trip, "trip")
+        assert begin(Trip, "trip").id == first.id
+        with pytest.raises(KeyConflict):
+            begin(Trip, "trip", Ordered(2))
+        begin(Reviewed, "early")
+        with transaction.atomic():
+            Reviewed.review.send(Review(ok=True, note="yes"), key="early", dedupe_id="once")
+            Trip.cancel(key="trip", reason="changed my mind")
+        assert Trip.get(key="trip").status == "running"
+        refused("insert into sagas_log (saga_id, seq, kind) select id, 7, 'completed' from sagas_saga")
+        refused("insert into sagas_outbox (saga_id, kind, queue) select id, 'abort', 'default' from sagas_saga")
+        refused("update sagas_saga set status = 'completed', finished_at = now()")
+        refused("delete from sagas_saga")
+    with as_role("sagas_worker"):
+        drain()
+    assert statuses(guarded) == {"trip": "cancelled", "early": "completed"}
+
+
+def test_a_key_that_was_pruned_is_refused_to_callers_as_ever(guarded: str, as_role: AsRole, world: World) -> None:
+    """The one case in which start() takes back a row of its own."""
+    with as_role("sagas_application"):
+        old = begin(Externals, "old")
+    with as_role("sagas_worker"):
+        drain()
+    with as_role("sagas_pruner"):
+        call_command("sagas", "prune", "--older-than", "0", "--name", Externals.plan.name)
+    with as_role("sagas_application"):
+        assert begin(Externals, "old").id == old.id
+    assert statuses(guarded) == {}
+
+
+def test_workers_run_undo_and_wait(guarded: str, as_role: AsRole, world: World) -> None:
+    """Steps, retries, compensations, locks, children and limits of queues need no more than the worker's role has."""
+    world.plan("charge", Refused("no"), saga="undone")
+    world.plan("charge", OSError("try again"), saga="done")
+    with as_role("sagas_application"):
+        begin(Trip, "undone")
+        begin(Trip, "done")
+        begin(Holds, "holds", Wanted())
+        begin(Holds, "blocked", Wanted())
+    with as_role("sagas_worker"):
+        drain()
+        refused("update sagas_log set data = '{}'")
+        refused("delete from sagas_log")
+        refused("set local sagas.pruning = 'on'; delete from sagas_log")
+        refused("truncate sagas_log")
+        refused("drop table sagas_log")
+        refused("delete from sagas_saga")
+        refused("delete from sagas_dedupe")
+        pruner = Pruner(DjangoStore("default"))
+        with pytest.raises(InsufficientPrivilege):  # which it says as a warning, and goes on
+            pruner.run_once()
+        pruner.stop()
+    ended = {"undone": "compensated", "done": "completed", "holds": "running", "blocked": "compensated"}
+    assert statuses(guarded) == ended
+
+
+@pytest.mark.full
+def test_operators_look_and_ask(
+    guarded: str, as_role: AsRole, world: World, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Every command that looks, and every one that asks, but rebuilding, pruning and moving the archive away."""
+    world.always("charge", OSError("down"), saga="parked")
+    with as_role("sagas_application"):
+        begin(Trip, "parked")
+        begin(Reviewed, "waits")
+        begin(Holds, "holds", Wanted())
+    with as_role("sagas_worker"):
+        drain()
+    why = ("--reason", "because")
+    with as_role("sagas_operator"):
+        for words in (
+            ["list"], ["list", "--stuck"], ["show", "test.trip:parked"], ["tail", "--since-start", "--count", "1"],
+            ["top", "--count", "1"], ["stats"], ["doctor"], ["locks"], ["pauses"], ["definitions"], ["verify"],
+            ["replay", "test.trip:parked"], ["queues"], ["schedules"], ["drain", "test.externals", "1"],
+            ["retry", "test.trip:parked", *why], ["pause", "test.reviewed:waits", *why],
+            ["signal", "test.reviewed:waits", "review", '{"ok": true}', *why],
+            ["cancel", "test.holds:holds", *why], ["pause-queue", "default", *why], ["resume-queue", "default"],
+            ["pause-definition", "test.trip", *why], ["resume-definition", "test.trip"],
+            ["limit-queue", "default", "--concurrency", "3", *why], ["reset-queue", "default"],
+        ):  # fmt: skip
+            call_command("sagas", *words)
+        refused("insert into sagas_log (saga_id, seq, kind) select id, 99, 'completed' from sagas_saga")
+        refused("update sagas_saga set status = 'completed'")
+        refused("update sagas_outbox set token = token + 1")
+        refused("delete from sagas_outbox")
+        with pytest.raises(psycopg.Error, match="permission denied"):
+            call_command("sagas", "prune", "--older-than", "0")
+    capsys.readouterr()
+    world.reset()
+    with as_role("sagas_worker"):
+        drain()
+    with as_role("sagas_operator"):
+        call_command("sagas", "resume", "test.reviewed:waits", *why)
+    with as_role("sagas_worker"):
+        drain()
+    assert statuses(guarded) == {"parked": "completed", "waits": "completed", "holds": "cancelled"}
+
+
+def test_pruning_and_rebuilding_are_roles_of_their_own(
+    guarded: str, as_role: AsRole, world: World, tmp_path: Path
+) -> None:
+    """History leaves by the pruner only, rows come back by the repairer, and neither does the other's work."""
+    with as_role("sagas_application"):
+        begin(Externals, "old")
+        begin(Reviewed, "open")
+    with as_role("sagas_worker"):
+        drain()
+    with psycopg.connect(guarded) as owner:
+        owner.execute("delete from sagas_outbox; delete from sagas_saga where key = 'open'")
+    with as_role("sagas_repairer"):
+        with pytest.raises(CommandError, match="1 problems"):
+            call_command("sagas", "verify")
+        call_command("sagas", "rebuild")
+        call_command("sagas", "verify")
+        refused("delete from sagas_log")
+    with as_role("sagas_pruner"):
+        call_command("sagas", "prune", "--older-than", "0", "--keys-older-than", "0")
+        call_command("sagas", "archive", str(tmp_path / "archive"))
+        refused("update sagas_log set data = '{}'")
+        refused("insert into sagas_log (saga_id, seq, kind) values (gen_random_uuid(), 0, 'started')")
+    assert statuses(guarded) == {"open": "running"}
+
+
+def test_a_database_that_went_back_in_time_is_the_repairers(
+    guarded: str, as_role: AsRole, world: World, tmp_path: Path
+) -> None:
+    """New ids, doubts, and what the other side knows, are written by the repairer; an operator may compare only."""
+    with as_role("sagas_application"):
+        open_one = begin(Reviewed, "open")
+    known = tmp_path / "known.jsonl"
+    known.write_text(json.dumps({"key": idempotency_key(open_one.id, "charge"), "id": "ch_7", "result": '"ch_7"'}))
+    with as_role("sagas_operator"):
+        with pytest.raises(CommandError, match="not as they should be"):
+            call_command("sagas", "reconcile", str(known))
+        for words in (["restored"], ["reconcile", str(known), "--apply"]):
+            with pytest.raises(psycopg.Error, match="permission denied"):
+                call_command("sagas", *words, "--reason", "restored from a copy")
+    with as_role("sagas_repairer"):
+        call_command("sagas", "restored", "--reason", "restored from a copy")
+        call_command("sagas", "reconcile", str(known), "--apply", "--reason", "restored from a copy")
+    with as_role("sagas_worker"):
+        drain(skip=timedelta(minutes=5))
+    assert statuses(guarded) == {"open": "running"} and not world.of("charge"), "its answer was known"
+
+
+def test_readers_see_views_and_no_payload(guarded: str, as_role: AsRole, world: World) -> None:
+    """Analysts see where sagas stand; not their inputs and results, and not the tables under the views."""
+    with as_role("sagas_application"):
+        begin(Trip, "seen")
+    with as_role("sagas_reader"):
+        with connection.cursor() as cursor:
+            cursor.execute("select key, status from sagas_v_status")
+            assert cursor.fetchall() == [("seen", "running")]
+        for table in ("sagas_saga", "sagas_log", "sagas_outbox", "sagas_dedupe", "sagas_archive"):
+            refused(f"select * from {table}")
+
+
+@pytest.mark.full
+def test_the_suite_runs_under_the_roles() -> None:
+    """Hundreds of tests that were written without roles in mind pass under them."""
+    words = ["-q", "-p", "tests.security.as_roles", "-m", "not full and not slow", *SUITE]
+    for name in EXCEPT:
+        words += ["--deselect", f"tests/integration/{name}"]
+    environment: dict[str, Any] = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout[-6000:] + ran.stderr[-2000:]
