@@ -147,7 +147,7 @@ class LocalRunner:
     def _lock(self, transaction: LocalTransaction, group: Sequence[Delivery]) -> list[Delivery]:
         held = [delivery.held for delivery in group]
         mine = rows.lock(transaction.connection, held)
-        states = rows.load(transaction.connection, held)
+        states = rows.load(transaction.connection, held, holder=self.recorder.holder)
         locked = [delivery for delivery in group if delivery.id in mine and delivery.held in states]
         for delivery in locked:
             delivery.state = states[delivery.held]

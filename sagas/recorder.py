@@ -342,7 +342,8 @@ class _Session:
 
     def refresh(self, connection: Connection) -> None:
         """Read the sagas again; a row that is no longer ours keeps its answer in the dedupe table only."""
-        states = rows.load(connection, [delivery.held for delivery, _ in self.left])
+        held = [delivery.held for delivery, _ in self.left]
+        states = rows.load(connection, held, holder=self.recorder.holder)
         kept: list[Happened] = []
         for delivery, event in self.left:
             if delivery.held not in states:

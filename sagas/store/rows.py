@@ -187,9 +187,9 @@ def _raw(text: str | None) -> Raw | None:
     return None if text is None else Raw(text.encode())
 
 
-def load(connection: Connection, held: Sequence[Held]) -> dict[Held, State]:
+def load(connection: Connection, held: Sequence[Held], *, holder: str) -> dict[Held, State]:
     """The sagas of rows that are still ours, by row id and token, as they stand now."""
-    parameters = {"ids": [id for id, _ in held], "tokens": [token for _, token in held]}
+    parameters = {"ids": [id for id, _ in held], "tokens": [token for _, token in held], "holder": holder}
     with psycopg.Cursor(connection, row_factory=dict_row) as cursor:
         found = cursor.execute(query(PACKAGE, "load"), parameters)
         return {(row["id"], row["token"]): state_of(row) for row in found}

@@ -125,7 +125,7 @@ def test_rc01_a_process_of_the_same_name_comes_back(world: World) -> None:
             assert claims.heartbeat(wire, [begun.held], holder=dead.holder, lease=30, now=None) == set()
             assert claims.heartbeat(wire, [begun.held], holder=successor.holder, lease=30, now=None) == set()
             assert claims.hand_back(wire, [begun.held], now=None) == set()
-            assert rows.load(wire, [begun.held]) == {}
+            assert rows.load(wire, [begun.held], holder=dead.holder) == {}
         run_batch(successor, [taken])
     assert (Asked.get(key="a").status, world.names) == (Status.COMPLETED, ["charge", "find"])
 

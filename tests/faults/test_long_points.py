@@ -14,7 +14,7 @@ from tests.faults.route import Route
 from tests.faults.sampling import sampled
 
 NewLong = Callable[..., LongLives]
-MOST = {False: 56, True: 79}  # places that a life comes by, embedded and relayed; a few more or less on a busy machine
+MOST = {False: 50, True: 79}  # places that a life comes by, embedded and relayed; a few more or less on a busy machine
 AT = {relayed: range(1, most + 1) for relayed, most in MOST.items()}
 SINGLES = [(relayed, place) for relayed, places in AT.items() for place in places]
 PAIRS = [  # some; there are ten times as many

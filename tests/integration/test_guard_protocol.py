@@ -60,8 +60,8 @@ def done(delivery: Delivery, *, saga: Any = Externals, goes_on: bool = False) ->
     return Recording(delivery, decision, machine.finished(decision.state), goes_on)
 
 
-def record(wire: Connection, *batch: Recording) -> set[int]:
-    return set(rows.record(wire, batch, holder="worker:1", lease=30, now=None))
+def record(wire: Connection, *batch: Recording, holder: str = "worker:1") -> set[int]:
+    return set(rows.record(wire, batch, holder=holder, lease=30, now=None))
 
 
 def in_the_future(seconds: float) -> datetime:
@@ -152,7 +152,7 @@ def test_a_begun_row_gets_a_new_token(wire: Connection) -> None:
     assert taken.attempt is not None
     assert (taken.attempt.deliveries, taken.attempt.lost, taken.state.seq) == (2, 1, 0)
     assert record(wire, done(lost)) == set()
-    assert record(wire, done(taken)) == {taken.id}
+    assert record(wire, done(taken), holder="worker:2") == {taken.id}
 
 
 def test_begun_rows_wait_after_an_outage(wire: Connection) -> None:
@@ -300,7 +300,7 @@ def test_record_needs_the_saga_as_it_was(wire: Connection) -> None:
     decision = machine.decide(Externals.plan, cancel.state, Cancel("", "enough"))
     assert record(wire, Recording(cancel, decision, False, False)) == {cancel.id}
     assert record(wire, done(held)) == set()
-    held.state = rows.load(wire, [held.held])[held.held]
+    held.state = rows.load(wire, [held.held], holder="worker:1")[held.held]
     assert record(wire, done(held)) == {held.id}
     assert log_of(run) == ["started", "cancel_requested", "step_done one", "compensating", "cancelled"]
 
@@ -379,7 +379,7 @@ def test_a_lost_acknowledgement_is_looked_up_in_the_log(wire: Connection) -> Non
     with second_connection() as other:
         other.execute("update sagas_outbox set due_at = clock_timestamp() where id = %s", [overtaken.delivery.id])
     [taken] = take(wire, due(wire)[-1:], published=False, holder="worker:2")
-    assert record(wire, done(taken)) == {overtaken.delivery.id}
+    assert record(wire, done(taken), holder="worker:2") == {overtaken.delivery.id}
     found = rows.recorded(wire, [written, lost, overtaken], holder="worker:1")
     assert set(found) == {written.delivery.id}
 

@@ -34,7 +34,7 @@ with given as materialized ( -- each column is a JSON array: the cheapest to sen
         s.priority as saga_priority, o.queue as was_in, case when o.kind = 'step' then o.ordering_key end as line,
         s.parent, s.parent_step
     from given g
-    join sagas_outbox o on o.id = g.id and o.token = g.token
+    join sagas_outbox o on o.id = g.id and o.token = g.token and o.holder = %(holder)s
     join sagas_saga s on s.id = g.saga_id and s.seq = g.seq
     order by g.id
     for update of o, s skip locked

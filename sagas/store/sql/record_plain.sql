@@ -24,7 +24,7 @@ with given as materialized ( -- each column is a JSON array: the cheapest to sen
             as goes_on,
         s.priority
     from given g
-    join sagas_outbox o on o.id = g.id and o.token = g.token
+    join sagas_outbox o on o.id = g.id and o.token = g.token and o.holder = %(holder)s
     join sagas_saga s on s.id = g.saga_id and s.seq = g.seq
     order by g.id
     for update of o, s skip locked
