@@ -16,7 +16,7 @@ export PIP_USER := 0
 help:
 	@echo "make demo         a shop and its bank, 200 orders, two kills and a wiped Redis, a summary"
 	@echo "make demo-up      the same shop left running for DEMO_MINUTES (60), with its admin to look at and to operate"
-	@echo "make test         lint, then every test, against real servers"
+	@echo "make test         lint, then every test but the long ones, against real servers"
 	@echo "make test-all     every test, the long ones too, then the matrix; at most five hours"
 	@echo "make matrix       a slice of the tests against the built wheel, with several Pythons, Djangos, Postgreses, ..."
 	@echo "make faults       a process dies at every point, and at every pair of them, in some ten minutes"

@@ -265,7 +265,7 @@ class Concurrent:
                     self._record(job, delivery, event)
                     return
         except BaseException as problem:
-            if isinstance(problem, GeneratorExit):  # the process ends
+            if isinstance(problem, GeneratorExit) and self._stopping:  # the process ends
                 raise
             log.exception("%s: what came of it cannot be told; another worker takes over", delivery.label)
         self._free(job)

@@ -73,8 +73,9 @@ class Embedded:
         )  # fmt: skip
         self._link = Link(store.connect)
         self._marks = Marks()
-        self._turns = Turns()
-        self._rooms: list[Room] = []  # of the last claim
+        self._turns, self._slot_turns = Turns(), Turns()
+        self._rooms: list[Room] = []  # of the last claim, for threads
+        self._places: list[Room] = []  # likewise, for the event loop
         self._busy = 0
         self._awaited: list[str] = []
         self._lock = threading.Lock()
@@ -143,8 +144,9 @@ class Embedded:
                 self._scan(connection)
                 self.pace.save_if_due(connection)
                 found = self._due(connection, free)
-                self._marks.claimed(len(found.jobs) + len(found.awaited), self._rooms)
+                self._marks.claimed(len(found.jobs) + len(found.awaited), [*self._rooms, *self._places])
                 self._turns.note(self._rooms)
+                self._slot_turns.note(self._places)
                 return found
         except psycopg.Error as problem:
             log.warning("cannot claim, trying again in %s s: %s", self.settings.poll, problem)
@@ -172,7 +174,7 @@ class Embedded:
             surplus = [each.held for job in jobs[free:] for each in job] + [each.held for each in awaited[slots:]]
             if surplus:
                 claims.hand_back(connection, surplus, now=clock.now())
-            put_off = (bool(due) and not begun) or any(room.put_off for room in self._rooms)
+            put_off = (bool(due) and not begun) or any(room.put_off for room in [*self._rooms, *self._places])
             return Claim(jobs[:free], awaited[:slots], put_off)
 
     def _lock_due(self, connection: claims.Connection, free: int, slots: int) -> list[tuple[Held, int]]:
@@ -180,11 +182,10 @@ class Embedded:
         served = [queue for queue in self._marks.lanes if self._serves(queue)]
         healthy, now = time.monotonic() >= self._healthy_since, clock.now()
         rooms = self._marks.rooms(self._turns.share(served, self._rows(free))) if free > 0 else []
-        self._rooms = rooms
+        self._rooms, self._places = rooms, []
         if not self._awaited:
             return claims.lock_due(connection, rooms, begun=healthy, now=now) if rooms else []
-        places = self._marks.rooms(self._turns.share(served, slots))
-        self._rooms = [*rooms, *places]
+        places = self._places = self._marks.rooms(self._slot_turns.share(served, slots))
         found = claims.lock_due_of(connection, places, work=self._awaited, begun=healthy, now=now) if places else []
         if rooms:
             found += claims.lock_due_of(connection, rooms, work=self._awaited, but=True, begun=healthy, now=now)

@@ -45,6 +45,7 @@ class Guard:
         link: connections of its own, in autocommit: what is remembered survives whatever the step does.
         saga_id: the saga.
         held: outbox row and token that the attempt was begun with.
+        holder: the worker that holds it.
         step_key: the step's own idempotency key.
         step: the step.
         queue: where the saga is told of an answer that comes after the compensation of the step has begun.
@@ -56,6 +57,7 @@ class Guard:
     link: Link | Links
     saga_id: UUID
     held: Held  # the outbox row, and the token that the attempt was begun with
+    holder: str
     step_key: str
     step: str
     queue: str
@@ -110,7 +112,7 @@ class Guard:
     def keep(self, progress: str) -> bool:
         """Keep how far the attempt has come, as JSON, for the one that takes over from it; False: that one has."""
         with self.link.use() as connection:
-            return claims.note_progress(connection, self.held, progress)
+            return claims.note_progress(connection, self.held, progress, holder=self.holder)
 
     def _ask(self, connection: Connection, key: str, wanted: str | None) -> Verdict:
         """Remember that the effect is tried, and see what is known of it."""

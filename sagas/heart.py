@@ -246,7 +246,7 @@ class Heart:
             job.held = [held for held in job.held if held not in rows]
         try:
             with (link or self._link).use() as connection, self._bounded(connection):
-                claims.hand_back(connection, rows, now=clock.now())
+                claims.hand_back(connection, rows, holder=self._holder, now=clock.now())
         finally:  # whoever could not be given back is taken over when the lease ends
             self.release(rows)
 

@@ -68,7 +68,7 @@ def listing(
     lines = list(saga_cells(desk, found))
     yield from table(lines)
     if any(line[-1] != saga.key for line, saga in zip(lines[1:], found, strict=True)):  # something is noted beside it
-        yield f"`{desk.command} show ID` says of each why it does not go on, and what can be done about it"
+        yield f"`{desk.command} show ID` says more of each: why, and what can be done where it does not go on"
 
 
 def _ended(saga: SagaLine) -> bool:

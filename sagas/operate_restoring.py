@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from sagas import engine, ports, reconcile, reconcile_lists, restored
+from sagas import ports, reconcile, reconcile_lists, restored
 from sagas.commanding import Argument, Command, Talk
 from sagas.desk import Desk
 from sagas.errors import InvalidInput
@@ -77,14 +77,7 @@ def reconciling(desk: Desk, given: Mapping[str, Any], talk: Talk) -> str | None:
 def _apply(desk: Desk, connection: Any, unsettled: Sequence[Match], given: Mapping[str, Any]) -> Iterator[Written]:
     actor, reason = given["actor"] or user(), given["reason"]
     payloads = ports.store(desk.name).settings.payloads
-    cancelled = set()
-    for each in write_down(connection, unsettled, payloads=payloads, actor=actor, reason=reason):
-        where = each.match.address
-        if each.cancel and where is not None and where.saga_id not in cancelled:
-            cancelled.add(where.saga_id)
-            said = f"{reason}: {each.match.effect.key} was undone in a history that was lost"
-            engine.request(None, "cancel", id=where.saga_id, reason=said, actor=actor, using=desk.using)
-        yield each
+    yield from write_down(connection, unsettled, payloads=payloads, actor=actor, reason=reason)
 
 
 def _time(text: str, option: str) -> datetime:

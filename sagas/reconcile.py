@@ -21,7 +21,7 @@ import msgspec
 from psycopg.rows import dict_row
 
 from sagas import machine
-from sagas.events import Direction, Entry, Kind
+from sagas.events import Entry, Kind
 from sagas.reconcile_lists import Address, Effect, address
 from sagas.states import State, StepStatus
 from sagas.store.rows import Connection, entry_of, state_of
@@ -192,13 +192,27 @@ def _done(entries: Iterable[Entry]) -> Iterator[tuple[str, str, int]]:
 
 
 def _matches(here: _Here, found: Sequence[tuple[Address, Effect]]) -> Iterator[Match]:
-    undone = {where.step for where, _ in found if where.direction == "undo"}
+    undone = set(_undone([where for where, _ in found]))
     for where, effect in found:
         yield Match(
             verdict=_verdict(here, where, effect), label=here.label, effect=effect, address=where,
-            open=here.state is not None and not machine.finished(here.state), undone=where.step in undone,
+            open=here.state is not None and not machine.finished(here.state), undone=where in undone,
             parked=here.state is not None and machine.parked(here.state),
         )  # fmt: skip
+
+
+def _undone(listed: Collection[Address]) -> Iterator[Address]:
+    """What the list has the undo of as well, which is of the latest generation of a step, or of an effect; and those
+    undos."""
+    latest: dict[tuple[str, str], Address] = {}
+    for where in sorted(listed, key=lambda where: where.generation):
+        if where.direction == "do":
+            latest[where.step, where.effect] = where
+    for where in listed:
+        if where.direction == "undo":
+            yield where
+            if found := latest.get((where.step, where.effect)):
+                yield found
 
 
 def _verdict(here: _Here, where: Address, effect: Effect) -> Verdict:
@@ -206,17 +220,28 @@ def _verdict(here: _Here, where: Address, effect: Effect) -> Verdict:
         return Verdict.UNREADABLE
     if here.state is None:
         return Verdict.PRUNED if here.pruned else Verdict.VANISHED
-    if (where.step, where.direction, where.generation) in here.done or effect.key in here.known:
+    if (where.step, where.direction, where.generation) in here.done:
         return Verdict.KNOWN
-    state = here.state
-    step, going, ended = machine.step_of(state, where.step), state.parked_from or state.status, machine.finished(state)
-    if where.direction == "do":
-        if where.generation < step.generation:
-            return Verdict.FORMER
-        if machine.DIRECTION.get(going) is Direction.DO:
-            return Verdict.AHEAD
-        undone = step.status is StepStatus.UNDONE  # as unknown, since it is not done by the log
-        return Verdict.KNOWN if undone or (step.status is StepStatus.UNKNOWN and not ended) else Verdict.BEHIND
-    if going in machine.GOING_ON:
-        return Verdict.TURNED_BACK
-    return Verdict.BEHIND if ended else Verdict.AHEAD
+    answered = effect.key in here.known  # in the dedupe table only: what becomes of it the saga decides
+    if where.direction == "undo":
+        return _undo_verdict(here.state, answered)
+    return _do_verdict(here.state, where, answered)
+
+
+def _do_verdict(state: State, where: Address, answered: bool) -> Verdict:
+    step = machine.step_of(state, where.step)
+    if where.generation < step.generation:
+        return Verdict.FORMER
+    if machine.goes_forward(state):
+        return Verdict.KNOWN if answered else Verdict.AHEAD
+    undone = step.status is StepStatus.UNDONE or (answered and step.settled > 0)  # not as one that is done by the log
+    coming = step.status is StepStatus.UNKNOWN or (answered and step.unsettled)
+    return Verdict.KNOWN if undone or (coming and not machine.finished(state)) else Verdict.BEHIND
+
+
+def _undo_verdict(state: State, answered: bool) -> Verdict:
+    if machine.going_on(state):
+        return Verdict.TURNED_BACK  # also when its answer is here: nothing says that the saga will come to it
+    if answered:
+        return Verdict.KNOWN
+    return Verdict.BEHIND if machine.finished(state) else Verdict.AHEAD

@@ -1,7 +1,8 @@
 """Writing down what the other side knows, so that steps are settled by it and not done again.
 
 An answer goes into the dedupe table under its key, and the saga's log says that the work is in doubt and why: whoever
-begins it finds the answer. Where a saga had turned back in a history that was lost, it is asked to turn back again.
+begins it finds the answer. Where a saga had turned back in a history that was lost, it is asked to turn back again:
+first, so that no answer is taken by a saga that nobody has asked. All of one effect is one transaction.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 from psycopg.rows import dict_row
@@ -17,11 +19,13 @@ from sagas import codec, machine
 from sagas.body import step_named
 from sagas.errors import SagaError
 from sagas.events import Direction, Work
+from sagas.failure import clean
 from sagas.keys import idempotency_key
 from sagas.payloads import Payloads
 from sagas.reconcile import Match, Verdict
 from sagas.reconcile_lists import Address
 from sagas.registry import registry
+from sagas.requests import MAX_REASON
 from sagas.restored import doubt_work
 from sagas.store.rows import Connection, state_of
 from sagas_outbox.queries import query, run
@@ -29,7 +33,12 @@ from sagas_outbox.queries import query, run
 PACKAGE: Final = "sagas.store"
 NULL: Final = "null"
 LIMIT: Final = 1024 * 1024  # bytes of a result
-FOR_DIRECTION: Final = (Verdict.AHEAD, Verdict.TURNED_BACK)  # in this order: what is known, then what follows
+WRITTEN: Final = (Verdict.AHEAD, Verdict.TURNED_BACK)  # in this order: what is known, then what follows
+PASSED: Final = "it has passed its pivot, so that it cannot turn back: put one of the two right by hand"
+
+
+class NotWritten(SagaError):
+    """What the other side knows does not fit the saga as it stands."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +47,7 @@ class Written:
 
     match: Match
     answered: bool = False  # its answer is in the dedupe table now
-    cancel: bool = False  # the saga is to be asked to turn back
+    cancel: bool = False  # the saga is asked to turn back
     problem: str = ""  # why nothing was written
 
 
@@ -57,12 +66,21 @@ def write_down(
     Yields:
         One `Written` for each match that something can be written about.
     """
-    for verdict in FOR_DIRECTION:
+    turned_back = {m.address.saga_id: m for m in matches if m.verdict is Verdict.TURNED_BACK and m.address}
+    asked = set[UUID]()  # to turn back
+    for verdict in WRITTEN:
         for match in matches:
             if match.verdict is verdict and match.open and match.address is not None:
+                saga_id = match.address.saga_id
+                turning = saga_id in asked
                 try:
                     with connection.transaction():
+                        if saga_id in turned_back and not turning:
+                            turning = _ask_to_turn_back(connection, turned_back[saga_id], actor=actor, reason=reason)
                         written = _write(connection, match, match.address, payloads, actor=actor, reason=reason)
+                        if written.cancel and not turning:
+                            raise NotWritten(PASSED)
+                    asked |= {saga_id} if turning else set()
                 except (SagaError, KeyError, ValueError, msgspec.MsgspecError) as problem:
                     written = Written(match=match, problem=str(problem))
                 yield written
@@ -72,7 +90,11 @@ def _write(
     connection: Connection, match: Match, where: Address, payloads: Payloads, *, actor: str, reason: str
 ) -> Written:
     row = _row(connection, where)
-    generation = machine.step_of(state_of(row), where.step).generation
+    step_named(registry.get(row["name"], row["version"]), where.step)
+    state = state_of(row)
+    generation = machine.step_of(state, where.step).generation
+    if where.direction == "do" and not machine.goes_forward(state):
+        raise NotWritten("it has turned back meanwhile; reconcile it again")
     answer = _answer(row, where, match.effect.result, payloads)
     _remember(connection, match, where, answer)
     said = f"{reason}: {match.effect.key} is known over there"
@@ -84,8 +106,25 @@ def _write(
         work = Work(where.step, Direction(where.direction))
         doubted = doubt_work(connection, where.saga_id, work, actor=actor, reason=said)
         if doubted.problem:
-            return Written(match=match, problem=doubted.problem)
+            raise NotWritten(doubted.problem)
     return Written(match=match, answered=answer is not None, cancel=match.verdict is Verdict.TURNED_BACK)
+
+
+def _ask_to_turn_back(connection: Connection, match: Match, *, actor: str, reason: str) -> bool:
+    """Whether it still can."""
+    where = match.address
+    assert where is not None
+    row = _row(connection, where)
+    plan = registry.get(row["name"], row["version"]).plan
+    if machine.pivot_passed(plan, state_of(row)):
+        return False
+    said = clean(f"{reason}: {match.effect.key} was undone in a history that was lost", MAX_REASON)
+    request = {
+        "id": str(where.saga_id), "kind": "cancel", "queue": plan.steps[0].queue,
+        "payload": {"reason": said, "actor": actor},
+    }  # fmt: skip
+    run(connection, query(PACKAGE, "reconcile_cancel"), {"request": msgspec.json.encode(request).decode()})
+    return True
 
 
 def _row(connection: Connection, where: Address) -> dict[str, Any]:
@@ -95,10 +134,10 @@ def _row(connection: Connection, where: Address) -> dict[str, Any]:
 
 def _answer(row: dict[str, Any], where: Address, result: str | None, payloads: Payloads) -> str | None:
     """What the dedupe table is to answer, as it is stored; None: it happened, and nobody says what came of it."""
+    if where.effect:  # in a step or in its compensation
+        return result if not payloads.seals else None
     if where.direction == "undo":
         return NULL
-    if where.effect:
-        return result if not payloads.seals else None
     step = step_named(registry.get(row["name"], row["version"]), where.step)
     if result is None:
         return NULL if step.result_type in (None, type(None)) else None

@@ -262,17 +262,17 @@ class Recorder:
             and self._follows(delivery, following)
         )
 
-    def write(self, connection: Connection, batch: list[Recording]) -> dict[int, bool]:
+    def write(self, connection: Connection, batch: list[Recording]) -> dict[int, bool | None]:
         """One record statement, and one for each large payload after it; a batch that a single bad value spoils is
-        written one by one."""
+        written one by one. Returns, by row, whether this worker goes on with it; None: it cannot be written."""
         light = [each for each in batch if not brings_much(each)]
         if 0 < len(light) < len(batch):
-            written = self.write(connection, light)
+            written: dict[int, bool | None] = self.write(connection, light)
             for each in batch:
                 written |= {} if each in light else self.write(connection, [each])
             return written
         try:
-            return rows.record(connection, batch, holder=self.holder, lease=self._lease, now=clock.now())
+            return {**rows.record(connection, batch, holder=self.holder, lease=self._lease, now=clock.now())}
         except BROKEN:
             raise
         except psycopg.Error:
@@ -286,7 +286,7 @@ class Recorder:
                 raise
             except psycopg.Error:
                 log.exception("%s cannot be recorded; another worker takes over", recording.delivery.label)
-                written[recording.delivery.id] = False  # done with: its lease runs out
+                written[recording.delivery.id] = None  # done with: its lease runs out
         return written
 
 
@@ -329,11 +329,11 @@ class _Session:
             self.left = [each for each in self.left if each[0].held != delivery.held]
             return None
 
-    def settle(self, written: Mapping[int, bool]) -> None:
+    def settle(self, written: Mapping[int, bool | None]) -> None:
         """What was written is done with, and goes on where its row was kept for the next step."""
         self.continued += [next_delivery(r, self.sent_at) for r in self.unsure if written.get(r.delivery.id)]
         for recording in self.unsure:
-            if recording.delivery.id in written:
+            if written.get(recording.delivery.id) is not None:
                 self.written.append(recording)
                 alarm(recording)
         done = {recording.delivery.held for recording in self.unsure if recording.delivery.id in written}

@@ -26,10 +26,9 @@ from sagas.events import (
     Work,
 )
 from sagas.machine import look
-from sagas.machine.look import ever_unknown, frontier, may_begin, may_leave_unknown, step_of, undo_of
+from sagas.machine.look import ever_unknown, frontier, may_ask, may_begin, may_leave_unknown, step_of, undo_of
 from sagas.plan import Plan, StepPlan
-from sagas.retry import Retry
-from sagas.states import State, StepState, StepStatus, Track
+from sagas.states import State, StepState, StepStatus
 
 
 class Ask(NamedTuple):
@@ -106,7 +105,8 @@ def _assess_do(plan: Plan, state: State, a: Attempt, memory: Memory, not_done: b
     stop = look.stopping(plan, state, a.step, a.now)
     if planned.children is not None and step.status is StepStatus.WAITING:
         return _assess_children(planned, step, a, stop=stop)
-    if not planned.has_body or look.undecided_condition(planned, step):
+    undecided = look.undecided_condition(planned, step)
+    if not planned.has_body or (undecided and not (planned.external and track.doubted)):
         return _assess_before_body(planned, step, a, stop=stop)
     if memory.response is not None:
         return Succeeded(a, memory.response, Source.DEDUPE)
@@ -118,13 +118,15 @@ def _assess_do(plan: Plan, state: State, a: Attempt, memory: Memory, not_done: b
         return Lost(a, crashed=True) if crashed else Run(generation=step.generation)
     if crashed:
         return Lost(a, crashed=True)
-    turning = stop and not planned.pivot  # a pivot in doubt has to go on
-    again = may_begin(planned, planned.retry.max_attempts, track, a)
+    again = may_begin(planned, planned.retry.max_attempts, track, a, not_done=not_done)
+    begin = Choose() if undecided else Run(generation=step.generation)
     if not_done:
-        return Run(generation=step.generation) if again and not turning else NotDone(a)
-    if planned.has_resolve and _may_ask(planned.retry, track, a):
+        turning = stop and not (planned.pivot and look.certain(track, a))
+        return begin if again and not turning else NotDone(a)
+    if planned.has_resolve and may_ask(planned.retry, track, a):
         return Ask()
-    return Run(generation=step.generation) if again and not (turning and may_leave_unknown(planned)) else Lost(a)
+    turning = stop and not planned.pivot and may_leave_unknown(planned)  # a pivot in doubt has to go on
+    return begin if again and not (turning or look.only_asked(state, a.step)) else Lost(a)
 
 
 def _assess_before_body(planned: StepPlan, step: StepState, a: Attempt, *, stop: bool) -> Action:
@@ -167,7 +169,7 @@ def _assess_undo(plan: Plan, state: State, a: Attempt, memory: Memory, not_done:
     again = may_begin(planned, undo.retry.max_attempts, track, a)
     if not_done:
         return Run(_undo_argument(step)) if again else NotDone(a)
-    if undo.has_resolve and ever_unknown(undo.external, track, a) and _may_ask(undo.retry, track, a):
+    if undo.has_resolve and ever_unknown(undo.external, track, a) and may_ask(undo.retry, track, a):
         return Ask()
     return Run(_undo_argument(step)) if again else Lost(a)
 
@@ -183,7 +185,7 @@ def _assess_settle(plan: Plan, state: State, a: Attempt, memory: Memory, not_don
     if not_done:
         return NotDone(a)
     if planned.has_resolve:
-        return Ask() if _may_ask(planned.retry, track, a) else Lost(a)
+        return Ask() if may_ask(planned.retry, track, a) else Lost(a)
     return Run(Argument.UNKNOWN, generation) if again and undo.accepts_unknown else Lost(a)
 
 
@@ -196,11 +198,6 @@ def has_one_attempt(plan: Plan, work: Work) -> bool:
 
 
 _ASSESS: Final = {Direction.DO: _assess_do, Direction.UNDO: _assess_undo, Direction.SETTLE: _assess_settle}
-
-
-def _may_ask(retry: Retry, track: Track, a: Attempt) -> bool:
-    """Each attempt whose worker died is asked about, whatever was said about earlier ones."""
-    return track.asked < retry.max_attempts or a.lost > 0
 
 
 def _undo_argument(step: StepState) -> Argument:

@@ -6,6 +6,7 @@ it. The table of sagas is asked for their traces once for each pass of the relay
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -14,6 +15,8 @@ from sagas import tracing
 from sagas.store.rows import Connection
 from sagas_outbox.claims import Claimed
 from sagas_outbox.queries import query, run
+
+log = logging.getLogger("sagas.relay")
 
 PACKAGE: Final = "sagas.store"
 Traces = Mapping[int, str]  # W3C traceparent by row
@@ -49,16 +52,23 @@ class PublishSpans:
         if not known:
             yield {}
             return
-        spans = [(row, self._span(queue, row, len(rows))) for row in known]
+        spans: dict[int, Any] = {}
+        traces: Traces = {}
+        with _harmless():  # what looks at spans may fail; work is published all the same
+            for row in known:
+                spans[row.id] = self._span(queue, row, len(rows))
+            traces = {id: tracing.traceparent(span) for id, span in spans.items()}
         try:
-            yield {row.id: tracing.traceparent(span) for row, span in spans}
+            yield traces
         except Exception as problem:
-            for _, span in spans:
-                tracing.failed(span, type(problem).__name__)
+            for span in spans.values():
+                with _harmless():
+                    tracing.failed(span, type(problem).__name__)
             raise
         finally:
-            for _, span in spans:
-                span.end()
+            for span in spans.values():
+                with _harmless():
+                    span.end()
 
     def _span(self, queue: str, row: Claimed, together: int) -> Any:
         saga_id, name, key, parent, state = self._sagas[row.id]
@@ -71,3 +81,11 @@ class PublishSpans:
         }  # fmt: skip
         what = tracing.work_name(row.step or row.kind, row.direction)
         return tracing.sent_span(f"{name} {what} publish", tracing.saga_context(saga_id, headers), attributes)
+
+
+@contextmanager
+def _harmless() -> Iterator[None]:
+    try:
+        yield
+    except Exception as problem:
+        log.warning("a span of the relay is lost, the work is not: %s: %s", type(problem).__name__, problem)

@@ -278,7 +278,7 @@ class Worker:
     def _guard(self, delivery: Delivery, step_key: str) -> Guard:
         assert delivery.attempt is not None
         return Guard(
-            link=self._guard_links, saga_id=delivery.saga_id, held=delivery.held, step_key=step_key,
+            link=self._guard_links, saga_id=delivery.saga_id, held=delivery.held, holder=self.holder, step_key=step_key,
             step=delivery.attempt.step, queue=delivery.queue, limit=self.settings.max_payload, label=delivery.label,
             payloads=self.settings.payloads,
         )  # fmt: skip

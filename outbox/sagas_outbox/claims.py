@@ -6,7 +6,7 @@ owner names the token it saw; if the row has moved on, nothing is written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -37,6 +37,7 @@ class Claimed(NamedTuple):
     direction: str | None
     deliveries: int  # above 0: begun before, and its lease ended
     publishes: int
+    was_due: datetime | None = None  # before it was claimed
 
     @property
     def work(self) -> Work:
@@ -202,9 +203,24 @@ def heartbeat(
     return {row[0] for row in run(connection, query(PACKAGE, "heartbeat"), parameters)}
 
 
-def hand_back(connection: Connection, held: Sequence[Held], *, delay: float = 0.0, now: datetime | None) -> set[int]:
-    """Give back rows whose body never started; returns the ids that were still ours."""
-    parameters = _pairs(held) | {"delay": delay, "now": now}
+def hand_back(
+    connection: Connection,
+    held: Sequence[Held],
+    *,
+    delay: float = 0.0,
+    holder: str | None = None,
+    now: datetime | None,
+) -> set[int]:
+    """Give back rows whose body never started; returns the ids that were still ours.
+
+    Args:
+        connection: where to.
+        held: id and token of each.
+        delay: seconds until they are due.
+        holder: who began them; None where that was a moment ago, on this connection.
+        now: the present, where it is not the database's.
+    """
+    parameters = _pairs(held) | {"delay": delay, "holder": holder, "now": now}
     return {row[0] for row in run(connection, query(PACKAGE, "hand_back"), parameters)}
 
 
@@ -212,8 +228,16 @@ def release(
     connection: Connection, held: Sequence[Held], *, holder: str, delay: float, now: datetime | None
 ) -> set[int]:
     """Give up rows that were claimed for publishing and not published; they are due again after `delay` seconds."""
-    parameters = _pairs(held) | {"holder": holder, "delay": delay, "now": now}
+    parameters = _pairs(held) | {"due_ats": [None] * len(held), "holder": holder, "delay": delay, "now": now}
     return {row[0] for row in run(connection, query(PACKAGE, "release"), parameters)}
+
+
+def put_back(connection: Connection, rows: Iterable[Claimed], *, holder: str, now: datetime | None) -> None:
+    """Leave rows that were claimed for publishing as they were, in their place in the line."""
+    rows = list(rows)
+    parameters = _pairs([(row.id, row.token) for row in rows])
+    parameters |= {"due_ats": [row.was_due for row in rows], "holder": holder, "delay": 0.0, "now": now}
+    run(connection, query(PACKAGE, "release"), parameters)
 
 
 def next_signals(connection: Connection, lines: Sequence[str], *, now: datetime | None) -> None:
@@ -226,9 +250,9 @@ def discard(connection: Connection, held: Sequence[Held]) -> None:
     run(connection, query(PACKAGE, "discard"), _pairs(held))
 
 
-def note_progress(connection: Connection, held: Held, progress: str) -> bool:
+def note_progress(connection: Connection, held: Held, progress: str, *, holder: str) -> bool:
     """Keep how far the attempt at work has come, as JSON; returns whether its row is still held."""
-    parameters = {"id": held[0], "token": held[1], "progress": progress}
+    parameters = {"id": held[0], "token": held[1], "progress": progress, "holder": holder}
     return run(connection, query(PACKAGE, "note_progress"), parameters).rowcount > 0
 
 

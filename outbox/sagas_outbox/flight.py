@@ -20,6 +20,7 @@ SHORTEST_LOOK = 0.02  # seconds between two measurements of a rate
 OVERHEAD = 0.005  # seconds of work that a message is at least: it costs some milliseconds beside its bodies
 GROWTH = 1.5  # of the work under way, as long as all of it is begun at once
 MESSAGES = 2  # so many times the work of a message is what a worker may have waiting
+FLIGHT_CHECK = 0.05  # seconds between looks at a full window: what is under way has to last as long
 LOST_AFTER = 1.0  # seconds, and twice its own work, after which a row that nobody began no longer counts as work
 
 
@@ -51,9 +52,16 @@ class Flight:
     begun_at: float = 0.0  # when it was last seen that work was begun, or that there was none
     waited: bool = False  # something under way was seen waiting
     at_once: bool = False  # what was published last was begun by the next look
+    begun_rows: int = 0  # since `looked_at`
+    begun_work: float = 0.0  # likewise, in seconds
 
     def __post_init__(self) -> None:
-        self.load = self.load or MESSAGES * self.message
+        self.load = self.load or self.least
+
+    @property
+    def least(self) -> float:
+        """Seconds of work that one busy worker may have waiting."""
+        return MESSAGES * max(self.message, FLIGHT_CHECK)
 
     def room(self) -> int:
         """How many more rows may be published now."""
@@ -97,16 +105,17 @@ class Flight:
         """Take in which rows nobody has begun, and learn from it how fast the workers are."""
         now = time.monotonic()
         begun = [id for id in self.expires if id not in unbegun]
-        seconds = sum(self.work[id][0] for id in begun if id in self.work)
+        self.begun_rows += len(begun)
+        self.begun_work += sum(self.work[id][0] for id in begun if id in self.work)
         self.remove(begun)
         if now - self.looked_at < SHORTEST_LOOK:
             return
-        rate = len(begun) / (now - self.looked_at)
-        if begun or self.expires:  # an empty window says nothing about the workers
+        rate = self.begun_rows / (now - self.looked_at)
+        if self.begun_rows or self.expires:  # an empty window says nothing about the workers
             self.rate = rate if self.rate is None else self.rate + WEIGHT * (rate - self.rate)
             self.size = max(LEAST, min(self.most, self.rate * self.window / 2))
-        self.looked_at = now
-        self._learn(seconds, now)
+        self._learn(self.begun_work, now)
+        self.looked_at, self.begun_rows, self.begun_work = now, 0, 0.0
 
     def _under_way(self, now: float) -> float:
         return sum(seconds for seconds, until in self.work.values() if until > now)
@@ -117,9 +126,8 @@ class Flight:
         if begun:
             busy = begun / max(now - self.begun_at, SHORTEST_LOOK)
             self.busy += WEIGHT * (busy - self.busy)
-            least = MESSAGES * self.message
             if waits or self.waited:
-                self.load = max(least, self.busy * least)
+                self.load = max(self.least, self.busy * self.least)
             elif begun >= self.load / 2:
                 self.load *= GROWTH if self.at_once else 1.0
                 self.at_once = True

@@ -18,8 +18,8 @@ from uuid import uuid4
 import psycopg
 
 from sagas_outbox import claims, clock
-from sagas_outbox.claims import PUBLISH_DOUBLINGS, Claimed, Connection, Held, Work
-from sagas_outbox.flight import Flight
+from sagas_outbox.claims import Claimed, Connection, Held, Work
+from sagas_outbox.flight import FLIGHT_CHECK, Flight
 from sagas_outbox.link import Link
 from sagas_outbox.packing import pack, short_first
 from sagas_outbox.points import Point, reached
@@ -32,7 +32,7 @@ log = logging.getLogger("sagas.relay")
 
 LONGEST_BACKOFF = 10.0  # seconds between tries while the broker is down
 PACES_EVERY = 1.0  # seconds between two looks at how long bodies take
-FLIGHT_CHECK = 0.05  # seconds between looks at a full window
+UNDER_WAY_DOUBLINGS = 2  # of the publish window, for which an unbegun row counts as under way: it may be lost
 
 Subject = tuple[str, str, str]  # saga name, step, direction
 
@@ -211,9 +211,7 @@ class Relay:
         self._marks.claimed(len(claimed), rooms)
         self._weights.note(rooms)
         if surplus := {*self._weights.surplus(rooms, self._seconds)}:
-            claims.release(
-                connection, [(row.id, row.token) for row in surplus], holder=self.holder, delay=0.0, now=clock.now()
-            )
+            claims.put_back(connection, surplus, holder=self.holder, now=clock.now())
             claimed = [row for row in claimed if row not in surplus]
         self._again = not claimed and any(room.put_off for room in rooms)
         return claimed
@@ -257,7 +255,7 @@ class Relay:
             if self._failures:
                 log.warning("the broker takes messages again, after %d failures in a row", self._failures)
             self._failures = 0
-            self._flight(queue).add(rows, PUBLISH_DOUBLINGS, lambda row: self._seconds(row.work))
+            self._flight(queue).add(rows, UNDER_WAY_DOUBLINGS, lambda row: self._seconds(row.work))
             reached(Point.AFTER_PUBLISH, queue)
         return unknown
 

@@ -26,6 +26,8 @@ class Turns:
             queues: the queues.
             rows: how many in all.
         """
+        if rows <= 0:
+            return []
         turn = sorted(queues, key=lambda queue: (self.served.get(queue, 0), queue))
         full = [queue for queue in turn if queue in self.full][:rows]
         others = [queue for queue in turn if queue not in self.full]

@@ -16,6 +16,7 @@ from sagas_outbox.claims import REQUESTS, Ask, Claimed, Lane, Room, Work
 from sagas_outbox.scan import BY_TURNS
 
 FIRST_LOOK = 50  # rows of a lane that nobody has looked into; what turns out to be too much is given back
+LONGEST_DEBT = 100  # messages: one row that takes for ever, or is thought to, is paid off in a while
 ROUNDING = 1e-6  # of a row or a message
 
 
@@ -29,6 +30,7 @@ class Weights:
 
     message: float
     seen: dict[Lane, Counter[Work]] = field(default_factory=dict)
+    asked: set[Lane] = field(default_factory=set)
     lively: set[Lane] = field(default_factory=set)  # gave something when they were last asked
     owed: dict[str, float] = field(default_factory=dict)  # by queue: seconds of work, to turns
 
@@ -36,6 +38,8 @@ class Weights:
         """Take in what a claim found."""
         for room in rooms:
             for ask in room.asks:
+                if ask.rows:
+                    self.asked.add(ask.lane)
                 if ask.taken:
                     self.seen[ask.lane] = Counter(row.work for row in ask.taken)
                     self.lively.add(ask.lane)
@@ -96,13 +100,14 @@ class Weights:
                 if ask is first:
                     fits = max(fits, self._by_turns(ask, seconds[ask.lane]))
                 ask.rows = min(ask.rows, fits)
-                left -= ask.rows * seconds[ask.lane] if ask.lane in self.lively else 0.0
+                if ask.lane in self.lively:  # others give way to twice what it gave last, not to all that it may have
+                    left -= min(ask.rows, 2 * self.seen[ask.lane].total()) * seconds[ask.lane]
         room.asks = [ask for ask in room.asks if ask.rows]
         return room
 
     def _shares(self, lane: Lane) -> bool:
         """Whether a lane has something, as far as one knows."""
-        return lane in self.lively or lane not in self.seen
+        return lane in self.lively or lane not in self.asked
 
     def _by_turns(self, ask: Ask, seconds: float) -> int:
         """Rows for a lane that higher priorities leave nothing for: none until a message, or one row, is owed."""
@@ -110,7 +115,7 @@ class Weights:
         if self.owed.get(queue, 0.0) < min(seconds, self.message):
             return 0
         rows = whole_messages(self.owed[queue], seconds, self.message)
-        self.owed[queue] -= rows * seconds
+        self.owed[queue] = max(self.owed[queue] - rows * seconds, -LONGEST_DEBT * self.message)
         return rows
 
 

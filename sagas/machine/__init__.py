@@ -58,7 +58,9 @@ The rules, each kept because its absence loses money:
     lock has not begun: it is tried again later, which uses up no attempt, and is refused when its time to wait is over.
     What a saga holds it holds to its end, so whatever of it began once can go on, and its compensations need not wait.
 18. After a restore from a backup the log may know less than the world outside. What is still to be done outside is in
-    doubt then: in its turn it is asked about like an attempt whose worker died. It does not close the way back.
+    doubt then: in its turn it is asked about like an attempt whose worker died. It does not close the way back. A saga
+    that turns back before its turn asks about what it could undo, one step at a time, before it undoes anything; none
+    of that is begun in order to learn what it did.
 
 Compensation: Garcia-Molina & Salem, "Sagas", 1987. Empty undo and hanging: dtm's sub-transaction barrier.
 """
@@ -119,7 +121,10 @@ from sagas.machine.look import (
     at_rest,
     finished,
     frontier,
+    goes_forward,
+    going_on,
     parked,
+    pivot_passed,
     rows,
     step_of,
     undo_of,
@@ -129,7 +134,7 @@ from sagas.states import State, Status
 
 __all__ = [
     "DIRECTION", "GOING_ON", "TABLE", "TERMINAL", "UNDONE", "Transition", "answers", "at_rest", "decide", "finished",
-    "frontier", "parked", "place", "rows", "step_of", "undo_of",
+    "frontier", "goes_forward", "going_on", "parked", "pivot_passed", "place", "rows", "step_of", "undo_of",
 ]  # fmt: skip
 
 
@@ -223,11 +228,11 @@ TABLE: Final[dict[tuple[Status, type[Event]], Transition]] = {
     (_R, NotDone): _to(forward.do_not_done, _R, _C, _S, _P, *_BACK_ENDS),
     (_R, Undecided): _to(forward.do_undecided, _R, _C, _P, *_BACK_ENDS),
     (_R, Lost): _to(forward.do_lost, _R, _C, _P, *_BACK_ENDS),
-    (_R, Withdrawn): _to(forward.do_withdrawn, _R, _C, *_BACK_ENDS),
+    (_R, Withdrawn): _to(forward.do_withdrawn, _R, _C, _S, *_BACK_ENDS),
     (_R, Waits): _to(forward.do_waits, _R),
     (_R, TimedOut): _to(forward.do_timed_out, _R, _C, _P, _DONE, *_BACK_ENDS),
     (_R, Chosen): _to(forward.do_chosen, _R),
-    (_R, Skipped): _to(forward.do_skipped, _R, _C, _DONE, *_BACK_ENDS),
+    (_R, Skipped): _to(forward.do_skipped, _R, _C, _P, _DONE, *_BACK_ENDS),
     (_R, Begot): _to(family.do_begot, _R, _C, _DONE),
     (_R, Recalled): _to(family.recalled, _R),
     (_R, Looks): _to(family.looks, _R),

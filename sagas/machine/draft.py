@@ -43,7 +43,8 @@ class Draft:
         self.answer(Kind.PARKED, a, begun=lost, unknown=unknown, reason=reason, open=beside)
 
     def turn_back(self, step: str, reason: str, *, failed: bool = True) -> None:
-        """Begin to undo; where other steps run beside this one, as soon as they have come to their end.
+        """Begin to undo; where other steps run beside this one, as soon as they have come to their end, and where some
+        are in doubt, as soon as it is known what they did.
 
         Args:
             step: the step that is decided about.
@@ -51,10 +52,11 @@ class Draft:
             failed: whether it is the step that is to blame.
         """
         beside, blamed = self._beside(step), step if failed else None
-        if not look.running(self.state) or beside:
+        ask = look.to_ask(self.plan, self.state)
+        if not look.running(self.state) or beside or ask:
             if not self.state.failing:
-                self.log(Kind.TURNING, blamed, reason=reason, open=beside)
-                self.wake = True  # those that wait are to learn of it
+                self.log(Kind.TURNING, blamed, reason=reason, open=beside or ask)
+                self.wake = self.wake or bool(beside)  # those that wait are to learn of it
         else:
             self.log(Kind.COMPENSATING, blamed, reason=reason)
 
@@ -110,7 +112,9 @@ class Draft:
 
     def _end(self) -> None:
         """There is no work left in this direction."""
-        if self.state.failing:
+        if self.state.failing and (ask := look.to_ask(self.plan, self.state)):
+            self.log(Kind.TURNING, reason=self.state.error, open=ask)
+        elif self.state.failing:
             self.log(Kind.COMPENSATING, reason=self.state.error)
         elif self.state.status is Status.RUNNING:
             self.log(Kind.COMPLETED, continued=self.next.id if self.next else None)

@@ -61,7 +61,7 @@ def seen(d: Draft, e: Children) -> None:
         _seen_undoing(d, e, step)
     elif (e.round, e.started) != (step.do.attempts, step.started):
         d.calls.append(Call("look", e.step, step.generation))
-    elif step.status is StepStatus.WAITING and step.started and _forward(d.state):
+    elif step.status is StepStatus.WAITING and step.started and look.goes_forward(d.state):
         _seen_waiting(d, e, planned, step)
 
 
@@ -69,10 +69,6 @@ def undo_completed(d: Draft, e: UndoCompleted) -> None:
     """A child that had completed is undone like one that is cancelled."""
     d.log(Kind.CANCEL_REQUESTED, actor=e.actor, reason=e.reason)
     d.log(Kind.COMPENSATING, reason=e.reason)
-
-
-def _forward(state: State) -> bool:
-    return Status.RUNNING in (state.status, state.parked_from)
 
 
 def _seen_waiting(d: Draft, e: Children, planned: StepPlan, step: StepState) -> None:

@@ -86,7 +86,8 @@ def do_failed(d: Draft, e: Failed) -> None:
 
 def do_not_done(d: Draft, e: NotDone) -> None:
     a, planned = e.attempt, d.plan.by_name[e.attempt.step]
-    if planned.pivot or not d.plan.may_turn_back(a.step):
+    stays = planned.pivot and (_doubt(d, a) or not look.stopping(d.plan, d.state, a.step, a.now))
+    if stays or not d.plan.may_turn_back(a.step):
         d.park(a, "resolve says it did not happen, and no further attempt may begin", lost=a.lost, unknown=True)
     else:
         _turn_back(d, a, "resolve says it did not happen, and no further attempt may begin")
@@ -95,7 +96,7 @@ def do_not_done(d: Draft, e: NotDone) -> None:
 def do_undecided(d: Draft, e: Undecided) -> None:
     a, planned = e.attempt, d.plan.by_name[e.attempt.step]
     delay = planned.retry.delay(look.step_of(d.state, a.step).do.asked + 1, a.jitter)
-    d.answer(Kind.STEP_UNDECIDED, a, begun=a.lost, unknown=True, error=e.error, retry_in=delay)
+    d.answer(Kind.STEP_UNDECIDED, a, begun=a.lost, unknown=_doubt(d, a), error=e.error, retry_in=delay)
     if _again(d, a):
         d.delay = delay
     else:
@@ -104,7 +105,8 @@ def do_undecided(d: Draft, e: Undecided) -> None:
 
 def do_lost(d: Draft, e: Lost) -> None:
     a, planned = e.attempt, d.plan.by_name[e.attempt.step]
-    if planned.external and not look.undecided_condition(planned, look.step_of(d.state, a.step)):
+    step = look.step_of(d.state, a.step)
+    if planned.external and (step.do.doubted or not look.undecided_condition(planned, step)):
         _give_up(d, a, crashed=e.crashed)
     else:
         d.park(a, f"{a.lost} workers died over it", lost=a.lost)
@@ -141,10 +143,14 @@ def do_chosen(d: Draft, e: Chosen) -> None:
 
 
 def do_skipped(d: Draft, e: Skipped) -> None:
-    if look.stopping(d.plan, d.state, e.attempt.step, e.attempt.now):
-        do_withdrawn(d, Withdrawn(e.attempt))
+    a, planned = e.attempt, d.plan.by_name[e.attempt.step]
+    track = look.step_of(d.state, a.step).do
+    if track.doubted and not (planned.has_resolve and look.may_ask(planned.retry, track, a)):
+        _give_up(d, a)  # there its condition may have been true, and nobody has said that it did not happen
+    elif look.stopping(d.plan, d.state, a.step, a.now):
+        do_withdrawn(d, Withdrawn(a))
     else:
-        d.log(Kind.STEP_SKIPPED, e.attempt.step, reason=e.reason)
+        d.log(Kind.STEP_SKIPPED, a.step, reason=e.reason)
 
 
 def do_blocked(d: Draft, e: Blocked) -> None:
@@ -170,7 +176,7 @@ def _turn_back(d: Draft, a: Attempt, reason: str) -> None:
         Kind.STEP_NOT_DONE,
         a,
         begun=_uncounted(d, a),
-        unknown=_ever_in_doubt(look.step_of(d.state, a.step).do) or _doubt(d, a),
+        unknown=not d.plan.by_name[a.step].pivot and (_ever_in_doubt(look.step_of(d.state, a.step).do) or _doubt(d, a)),
     )
     if look.step_of(d.state, a.step).unsettled:  # a late answer has to reopen it, also where no compensation is called
         d.marks.append(Mark(a.step, "closed", look.step_of(d.state, a.step).generation))
@@ -195,6 +201,7 @@ def _again(d: Draft, a: Attempt) -> bool:
     planned, track = d.plan.by_name[a.step], look.step_of(d.state, a.step).do
     fresh = replace(a, deliveries=1)  # earlier deliveries are in the track by now
     turning = look.stopping(d.plan, d.state, a.step, a.now) and look.may_leave_unknown(planned)
+    turning = turning or look.only_asked(d.state, a.step)
     return look.may_begin(planned, planned.retry.max_attempts, track, fresh) and not turning
 
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from sagas.events import Attempt, Direction, Row, Work
 from sagas.fold import UNTOUCHED, track_of
 from sagas.plan import Plan, StepPlan, UndoPlan
+from sagas.retry import Retry
 from sagas.states import State, Status, StepState, StepStatus, Track
 
 TERMINAL: Final = frozenset({Status.COMPLETED, Status.COMPENSATED, Status.CANCELLED, Status.ABORTED})
@@ -44,6 +45,16 @@ def parked(state: State) -> bool:
 def running(state: State) -> bool:
     """Whether it goes forward."""
     return state.status is Status.RUNNING
+
+
+def goes_forward(state: State) -> bool:
+    """Whether it goes forward, or will when a person has seen to it; also while what is under way comes to its end."""
+    return Status.RUNNING in (state.status, state.parked_from)
+
+
+def going_on(state: State) -> bool:
+    """Whether what was done stays, as things stand: it goes forward and has no mind to turn back, or has completed."""
+    return state.status is Status.COMPLETED or (goes_forward(state) and not state.failing)
 
 
 def frontier(plan: Plan, state: State) -> tuple[Work, ...]:
@@ -232,6 +243,22 @@ def to_doubt(plan: Plan, state: State) -> Iterator[Work]:
                 yield Work(name, Direction.UNDO)
 
 
+def to_ask(plan: Plan, state: State) -> tuple[str, ...]:
+    """What is in doubt though its turn never came, and would have to be undone: a saga that turns back asks about it
+    first, one at a time (the first of these)."""
+    return tuple(
+        each.name for each in plan.steps
+        if each.external and each.undo is not None and not each.pivot and plan.may_turn_back(each.name)
+        and (step := step_of(state, each.name)).do.doubted and step.status is StepStatus.PENDING and not step.open
+    )[:1]  # fmt: skip
+
+
+def only_asked(state: State, name: str) -> bool:
+    """Whether nothing of this step may begin, not even to learn what it did: it is in doubt, and the saga turns back,
+    perhaps from before its turn."""
+    return state.failing and step_of(state, name).do.doubted
+
+
 def undo_of(planned: StepPlan) -> UndoPlan:
     assert planned.undo is not None, f"step {planned.name} has no compensation"
     return planned.undo
@@ -242,9 +269,22 @@ def ever_unknown(external: bool, track: Track, a: Attempt) -> bool:
     return external and (track.unknown or track.doubted or a.lost > 0)
 
 
-def may_begin(planned: StepPlan, max_attempts: int, track: Track, a: Attempt) -> bool:
+def may_ask(retry: Retry, track: Track, a: Attempt) -> bool:
+    """Whether `resolve` is called: for each attempt whose worker died, whatever was said about earlier ones."""
+    return track.asked < retry.max_attempts or a.lost > 0
+
+
+def certain(track: Track, a: Attempt) -> bool:
+    """Whether some attempt is known to have begun and nobody knows what it did; else that is in doubt at most."""
+    return track.unknown or a.lost > 0
+
+
+def may_begin(planned: StepPlan, max_attempts: int, track: Track, a: Attempt, *, not_done: bool = False) -> bool:
+    """Whether a body may begin; not_done: `resolve` has just said that none did anything."""
     if track.closed or track.attempts - track.budget + a.lost >= max_attempts:
         return False
+    if not_done and not certain(track, a):  # then its key is as good as new
+        return True
     if planned.key_ttl is None or a.first_begun_at is None or a.direction is not Direction.DO:
         return True
     return a.now - a.first_begun_at < planned.key_ttl

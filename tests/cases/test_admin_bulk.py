@@ -13,12 +13,12 @@ from django.test import Client
 from sagas import engine
 from sagas.states import Status
 from sagas_django.models import LogEntry, OutboxRow, SagaRow
-from tests.integration.test_admin_actions import LIST, _no_users_left, choose, form_of, root, told
+from tests.integration.test_admin_actions import LIST, choose, form_of, root, told
 from tests.shop.sagas import Trip
 from tests.shop.world import World
 from tests.support.stories import NO_WAIT, begin, begin_many, drain
 
-__all__ = ["_no_users_left", "root"]
+__all__ = ["root"]
 
 pytestmark = pytest.mark.usefixtures("shop")
 PAGE = 100

@@ -16,12 +16,12 @@ from sagas.states import Status
 from sagas_django.models import SagaRow
 from sagas_django.store import DjangoStore
 from tests.cases.conftest import Mailbox, deliver, publish_due, recover, relaying
-from tests.integration.test_admin_actions import LIST, _no_users_left, root
+from tests.integration.test_admin_actions import LIST, root
 from tests.shop.sagas import Charge, Externals
 from tests.shop.world import World
 from tests.support.stories import begin, begin_many, drain
 
-__all__ = ["_no_users_left", "root"]
+__all__ = ["root"]
 
 pytestmark = pytest.mark.usefixtures("shop")
 YEAR = 365 * 24 * 3600.0  # seconds

@@ -25,7 +25,9 @@ delete from sagas_outbox; delete from sagas_saga; delete from sagas_log; delete 
 delete from sagas_pace; delete from sagas_tombstone; delete from sagas_archive; delete from sagas_tally;
 delete from sagas_lock; delete from sagas_signal; delete from sagas_pause; delete from sagas_slot;
 delete from sagas_queue; delete from sagas_process; delete from sagas_schedule;
-delete from shop_order; delete from shop_booking; delete from shop_seat
+delete from shop_order; delete from shop_booking; delete from shop_seat;
+delete from django_admin_log; delete from auth_user_user_permissions; delete from auth_user_groups;
+delete from auth_user
 """
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from html import unescape
 from threading import Barrier
 from typing import Any
@@ -30,12 +29,6 @@ from tests.support.stories import Aside, begin, drain, entries, outbox
 
 pytestmark = pytest.mark.usefixtures("shop")
 LIST = "/admin/sagas/sagarow/"
-
-
-@pytest.fixture(autouse=True)
-def _no_users_left(shop: str) -> Iterator[None]:
-    yield
-    User.objects.all().delete()
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from sagas_django.store import DjangoStore
 from sagas_outbox import presence
 from sagas_outbox.link import Link
 from sagas_outbox.presence import Presence
-from tests.integration.test_admin_actions import LIST, _no_users_left, clerk, form_of, parked, root, saga_page, told
+from tests.integration.test_admin_actions import LIST, clerk, form_of, parked, root, saga_page, told
 from tests.integration.test_operate_waits import said
 from tests.shop.families import Purchase
 from tests.shop.sagas import Externals, Ordered, Trip
@@ -32,7 +32,7 @@ from tests.shop.waiting import Reviewed
 from tests.shop.world import World
 from tests.support.stories import begin, drain, expire_leases
 
-__all__ = ["_no_users_left", "root"]
+__all__ = ["root"]
 
 pytestmark = pytest.mark.usefixtures("shop")
 BOARD = f"{LIST}dashboard/"

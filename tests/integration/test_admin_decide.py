@@ -12,12 +12,12 @@ from sagas import engine
 from sagas.engine import SagaRun
 from sagas.states import Status
 from sagas_django.models import OutboxRow
-from tests.integration.test_admin_actions import LIST, _no_users_left, clerk, form_of, parked, root, saga_page, told
+from tests.integration.test_admin_actions import LIST, clerk, form_of, parked, root, saga_page, told
 from tests.shop.sagas import Trip
 from tests.shop.world import World
 from tests.support.stories import drain, entries, log_of
 
-__all__ = ["_no_users_left", "root"]
+__all__ = ["root"]
 
 pytestmark = pytest.mark.usefixtures("shop")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
@@ -35,12 +34,6 @@ pytestmark = pytest.mark.usefixtures("shop")
 LIST = "/admin/sagas/sagarow/"
 TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 NONCE = re.compile(r'name="nonce" value="([^"]+)"')
-
-
-@pytest.fixture(autouse=True)
-def _no_users_left(shop: str) -> Iterator[None]:
-    yield
-    User.objects.all().delete()
 
 
 @pytest.fixture

@@ -202,6 +202,26 @@ def test_a_transaction_that_a_body_left_open(world: World) -> None:
     assert list(Booking.objects.values_list("saga", flat=True)) == ["careful"]
 
 
+def test_a_body_that_raises_generator_exit_keeps_neither_its_slot_nor_its_row(world: World) -> None:
+    """Which would look like the end of the process: the worker goes on, and the row comes again with its lease."""
+
+    async def odd(run: Saga[Asked]) -> str:
+        Own.act.body = before
+        raise GeneratorExit
+
+    before = Own.act.body
+    Own.act.body = odd
+    try:
+        saga = begin(Own, "odd", Asked())
+        worker = Aside(lambda: drain(check=False))
+        worker.join(20)
+    finally:
+        Own.act.body = before
+    expire_leases()
+    drain()
+    assert log_of(saga)[-1] == "completed"
+
+
 def test_connections_and_threads_stay_few(world: World, server: SlowServer) -> None:
     """200 bodies under way need no more connections and threads than 20, and nothing of them is left."""
     counted = []

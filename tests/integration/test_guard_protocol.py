@@ -246,6 +246,18 @@ def test_heartbeat_skips_locked_rows(wire: Connection) -> None:
     assert OutboxRow.objects.get(pk=second.id).due_at > before
 
 
+def test_what_was_claimed_and_is_too_much_keeps_its_place(wire: Connection) -> None:
+    """As if it had never been claimed: the oldest stay the oldest."""
+    begin_many(Externals, ["a", "b"])
+    before = list(OutboxRow.objects.order_by("id").values_list("id", "due_at", "publishes", "holder", "token"))
+    claimed = publish(wire)
+    assert len(claimed) == 2
+    claims.put_back(wire, claimed, holder="relay:other", now=None)
+    assert OutboxRow.objects.filter(holder="relay:1").count() == 2
+    claims.put_back(wire, claimed, holder="relay:1", now=None)
+    assert list(OutboxRow.objects.order_by("id").values_list("id", "due_at", "publishes", "holder", "token")) == before
+
+
 def test_hand_back_takes_off_only_its_own_delivery(wire: Connection) -> None:
     """A row given back is due at once, with the count it had, and its old token is worth nothing."""
     begin(Externals)
@@ -254,7 +266,10 @@ def test_hand_back_takes_off_only_its_own_delivery(wire: Connection) -> None:
         other.execute("update sagas_outbox set due_at = clock_timestamp()")
     [held] = take(wire, due(wire), published=False, holder="worker:2")
     assert claims.hand_back(wire, [lost.held], now=None) == set()
-    assert claims.hand_back(wire, [held.held], now=None) == {held.id}
+    assert claims.hand_back(wire, [held.held], holder="worker:1", now=None) == set()  # whatever its token: not its row
+    assert not claims.note_progress(wire, held.held, "1", holder="worker:1")
+    assert claims.note_progress(wire, held.held, "2", holder="worker:2")
+    assert claims.hand_back(wire, [held.held], holder="worker:2", now=None) == {held.id}
     [row] = OutboxRow.objects.all()
     assert (row.holder, row.deliveries, row.token) == (None, 1, held.token + 1)
     assert record(wire, done(held)) == set()

@@ -15,15 +15,22 @@ from uuid import UUID, uuid4
 import pytest
 from django.core.management import call_command
 
+from sagas import reconciling
 from sagas.engine import SagaRun, request
 from sagas.errors import InvalidInput
 from sagas.keys import idempotency_key
-from sagas.reconcile_lists import Address, address, read
+from sagas.payloads import PLAIN
+from sagas.reconcile import Verdict, _Here, _verdict, compare
+from sagas.reconcile_lists import Address, Effect, address, read
+from sagas.reconciling import write_down
+from sagas.restored import Doubted
+from sagas.states import State, Status, StepState, StepStatus
 from sagas_django.models import SagaRow
+from sagas_django.store import DjangoStore
 from tests.shop.sagas import Trip
 from tests.shop.world import World
 from tests.support.backup import Backup, Bought
-from tests.support.stories import begin, dedupe, differences, drain, entries, log_of
+from tests.support.stories import begin, dedupe, differences, drain, entries, log_of, outbox
 
 pytestmark = pytest.mark.usefixtures("shop")
 Lister = Callable[..., Path]
@@ -140,6 +147,56 @@ def test_sagas_that_vanished(world: World, backup: type[Backup], listed: Lister)
     assert (found["key"], found["reference"], found["amount"]) == (f"{lost.id}:charge:do:0", "ch_1", "12.50")
     assert datetime.now(UTC).strftime("%Y-%m-%d") in found["label"]
     assert "no such saga is here" in "".join(answer["said"])
+
+
+def test_only_what_was_undone_needs_nobody(listed: Lister) -> None:
+    """The undo of one effect says nothing of another one, and that of a redo nothing of the attempt before."""
+    lost, redone = uuid4(), uuid4()
+    path = listed(
+        effect(lost, "charge/fee"), effect(lost, "charge/price"), effect(lost, "charge/fee", "undo"),
+        effect(redone, "charge"), effect(redone, "charge", generation=1), effect(redone, "charge", "undo"),
+    )  # fmt: skip
+    keys = [each["key"] for each in reconciled(path)["data"]["found"]]
+    assert keys == [f"{lost}:charge/price:do:0", f"{redone}:charge:do:0"]
+
+
+CHARGE, UNDONE = Address(uuid4(), "charge", "", "do", 0), Address(uuid4(), "charge", "", "undo", 0)
+
+
+def verdict(state: State, where: Address, *, answered: bool) -> Verdict:
+    """Of a key that the log does not know of."""
+    here = _Here(label="a saga", state=state, known={"key"} if answered else set())
+    return _verdict(here, where, Effect(key="key"))
+
+
+@pytest.mark.parametrize(
+    ("status", "step", "says"),
+    [
+        (Status.RUNNING, StepState(), Verdict.KNOWN),
+        (Status.COMPENSATING, StepState(), Verdict.BEHIND),
+        (Status.CANCELLED, StepState(), Verdict.BEHIND),
+        (Status.COMPLETED, StepState(status=StepStatus.SKIPPED), Verdict.BEHIND),
+        (Status.COMPENSATING, StepState(status=StepStatus.UNKNOWN), Verdict.KNOWN),
+        (Status.SETTLING, StepState(status=StepStatus.NOT_DONE, unsettled=True), Verdict.KNOWN),
+        (Status.COMPENSATED, StepState(status=StepStatus.UNDONE), Verdict.KNOWN),
+        (Status.COMPENSATED, StepState(status=StepStatus.NOT_DONE, settled=1), Verdict.KNOWN),
+        (Status.RUNNING, StepState(generation=1), Verdict.FORMER),
+    ],
+)
+def test_an_answer_counts_while_the_saga_will_look_at_it(status: Status, step: StepState, says: Verdict) -> None:
+    """That it was written down is not enough: a saga that turned back before it never comes to it."""
+    assert verdict(State(status, 3, {"charge": step}), CHARGE, answered=True) is says
+
+
+def test_an_undo_counts_when_the_saga_turns_back() -> None:
+    """Not before, although its answer is here already: a cancel may not be granted."""
+    for answered in (True, False):
+        assert verdict(State(Status.RUNNING, 3), UNDONE, answered=answered) is Verdict.TURNED_BACK
+        assert verdict(State(Status.COMPLETED, 3), UNDONE, answered=answered) is Verdict.TURNED_BACK
+    assert verdict(State(Status.RUNNING, 3, failing=True), UNDONE, answered=True) is Verdict.KNOWN
+    assert verdict(State(Status.COMPENSATING, 3), UNDONE, answered=True) is Verdict.KNOWN
+    assert verdict(State(Status.COMPENSATING, 3), UNDONE, answered=False) is Verdict.AHEAD
+    assert verdict(State(Status.CANCELLED, 3), UNDONE, answered=False) is Verdict.BEHIND
 
 
 def test_a_saga_that_ended_without_it(world: World, listed: Lister) -> None:
@@ -279,3 +336,60 @@ def test_what_cannot_be_read_is_one_of_many(listed: Lister) -> None:
     assert found[str(other.id)][1].startswith("not written down")
     assert found[str(fine.id)] == ("ahead", "its answer is written down")
     SagaRow.objects.filter(id=damaged.id).delete()
+
+
+def test_what_was_undone_in_vain(world: World, backup: type[Backup], listed: Lister) -> None:
+    """A saga that has passed its pivot cannot turn back: that is said, each time, and nothing is written down."""
+    world.plan("charge", "charge-1")
+    world.plan("ship", *[RuntimeError("no answer")] * 9)
+    world.plan("find_parcel", *[RuntimeError("no answer")] * 30)
+    saga = begin(Bought)
+    drain()
+    assert SagaRow.objects.get(id=saga.id).status == "parked"
+    path, log = listed(effect(saga, "charge", "undo")), log_of(saga)
+    for _ in range(2):
+        answer = reconciled(path, "--apply", "--reason", "failover")
+        assert not answer["ok"]
+        assert "passed its pivot" in answer["data"]["found"][0]["became"]
+    assert log_of(saga) == log
+    assert [row.kind for row in outbox(saga)] == []
+
+
+def test_the_cancel_comes_with_the_first_answer(backup: type[Backup], listed: Lister) -> None:
+    """Whoever dies between two answers leaves a saga that turns back."""
+    saga = begin(Bought)
+    path = listed(effect(saga, "charge", result="charge-1"), effect(saga, "charge", "undo"))
+    with DjangoStore("default").connect() as aside:
+        found = list(compare(aside, list(read(path))))
+        next(iter(write_down(aside, found, payloads=PLAIN, actor="ann", reason="failover")))
+    assert dedupe(saga) == {"charge:do:0": "done"}
+    assert sorted(row.kind for row in outbox(saga)) == ["cancel", "step"]
+
+
+def test_what_does_not_fit_is_not_half_written(
+    world: World, listed: Lister, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """A doubt that cannot be written, since workers move the saga on, takes the answer with it."""
+    saga = begin(Bought)
+    problem = Doubted(saga_id=saga.id, label="a saga", problem="workers move it on all the time")
+    monkeypatch.setattr(reconciling, "doubt_work", lambda *_, **__: problem)
+    answer = reconciled(listed(effect(saga, "charge", result="charge-1")), "--apply", "--reason", "failover")
+    assert answer["data"]["found"][0]["became"] == "not written down: workers move it on all the time"
+    assert dedupe(saga) == {}
+
+
+@pytest.mark.parametrize(("step", "direction"), [("unheard", "undo"), ("unheard/fee", "do")])
+def test_a_step_that_nobody_has_heard_of(listed: Lister, step: str, direction: str) -> None:
+    """It is not written into the saga, which nobody could read any more."""
+    saga = begin(Bought)
+    answer = reconciled(listed(effect(saga, step, direction, result=1)), "--apply", "--reason", "failover")
+    assert answer["data"]["found"][0]["became"].startswith("not written down")
+    assert (dedupe(saga), log_of(saga)) == ({}, ["started"])
+    drain()
+    assert SagaRow.objects.get(id=saga.id).status == "completed"
+
+
+def test_an_effect_of_a_compensation_has_its_own_answer(listed: Lister) -> None:
+    """Not that of the compensation, which is nothing."""
+    found = Address(uuid4(), "charge", "refund", "undo", 0)
+    assert reconciling._answer({}, found, '{"id": 7}', PLAIN) == '{"id": 7}'

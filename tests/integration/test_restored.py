@@ -2,6 +2,7 @@
 
 The tables are put back to what they were, sequences too; tests/deploys does the same with a physical copy of a server.
 """
+# mypy: disable-error-code="no-any-return"
 
 from __future__ import annotations
 
@@ -11,13 +12,14 @@ import pytest
 from django.core.management import call_command
 from msgspec import Raw
 
+from sagas import NotDone, Retry, Saga, external_step, step
 from sagas.events import Succeeded
 from sagas.store import rows
 from sagas_django.models import OutboxRow, SagaRow
 from sagas_django.store import DjangoStore
-from tests.shop.sagas import Trip
+from tests.shop.sagas import Ordered, Trip
 from tests.shop.world import World
-from tests.support.backup import Backup, Bought
+from tests.support.backup import Backup, Bought, act
 from tests.support.stories import begin, bring_forward, differences, drain, log_of, outbox
 from tests.support.workers import begin_due, one_worker, run_together
 
@@ -116,3 +118,44 @@ def test_an_old_worker_cannot_write(world: World, backup: type[Backup], renewed:
         old._recorder.record([(held, Succeeded(held.attempt, Raw(b'"charge-7"')))])
     assert differences() == []
     assert "step_done charge" not in log_of(saga)
+
+
+class Slow(Saga[Ordered], name="test.slow", version=1):
+    """Something local that may fail comes before what can be undone outside."""
+
+    @step(compensate=None, retry=Retry(max_attempts=1))
+    def book(self) -> None:
+        act(self, "book")
+
+    @external_step(retry=Retry(max_attempts=3, first=10))
+    def charge(self) -> str:
+        return act(self, "charge")
+
+    @charge.resolve
+    def find_charge(self) -> str | NotDone:
+        return act(self, "find_charge")
+
+    @charge.compensate
+    def refund(self, charge: str) -> None:
+        act(self, "refund")
+
+    @external_step(pivot=True)
+    def ship(self) -> str:
+        return act(self, "ship")
+
+
+def test_what_its_turn_does_not_come_for_is_undone(world: World, backup: type[Backup]) -> None:
+    """The lost history charged; here the saga fails before it comes to that. The bank is asked, and gives it back."""
+    saga = begin(Slow)
+    before = backup()
+    world.plan("charge", "charge-7")
+    drain()
+    before.restore()
+    told()
+    world.reset()
+    world.plan("book", RuntimeError("no seat"))
+    world.plan("find_charge", "charge-7")
+    drain()
+    assert world.names == ["book", "find_charge", "refund"]
+    assert SagaRow.objects.get(id=saga.id).status == "compensated"
+    assert differences() == []

@@ -121,8 +121,8 @@ def test_a_parked_saga_is_an_error_with_its_story(kit: Kit) -> None:
     assert caught.value.ran and isinstance(caught.value, AssertionError)
 
 
-def test_a_commit_that_fails_is_told(transactional_db: None, sagas: Kit) -> None:
-    """No log has it: what was rolled back wrote none. The message has it all the same."""
+def test_a_commit_that_is_refused_is_told(transactional_db: None, sagas: Kit) -> None:
+    """What the step wrote was rolled back with it, and its error is in the log, and in the message."""
 
     def write(run: Buy) -> str:
         with connection.cursor() as cursor:
@@ -134,7 +134,27 @@ def test_a_commit_that_fails_is_told(transactional_db: None, sagas: Kit) -> None
 
     sagas.answers(Buy).charge.returns("ch_1")
     sagas.answers(Buy).confirm.does(write)
-    with pytest.raises(Unfinished, match=r"logged meanwhile:(?s:.*)the commit of local steps failed(?s:.*)Key \(id\)"):
+    with pytest.raises(Unfinished, match=r"step failed: confirm(?s:.*)ForeignKeyViolation(?s:.*)Key \(id\)"):
+        sagas.run(Buy, Order(1), key="a")
+
+
+def test_a_commit_that_fails_is_told(transactional_db: None, sagas: Kit) -> None:
+    """No log has it: what was rolled back wrote none. The message has it all the same."""
+
+    def write(run: Buy) -> str:
+        with connection.cursor() as cursor:
+            cursor.execute("create temporary table child (id integer) on commit drop")
+            cursor.execute("create function pg_temp.broken() returns trigger language plpgsql as"
+                           " $$ begin raise 'a page is broken' using errcode = 'XX001'; end $$")  # fmt: skip
+            cursor.execute("create constraint trigger broken after insert on child deferrable initially deferred"
+                           " for each row execute function pg_temp.broken()")  # fmt: skip
+            cursor.execute("insert into child values (7)")
+        return "confirmed"
+
+    sagas.answers(Buy).charge.returns("ch_1")
+    sagas.answers(Buy).confirm.does(write)
+    failed = r"logged meanwhile:(?s:.*)the commit of local steps failed(?s:.*)a page is broken"
+    with pytest.raises(Unfinished, match=failed):
         sagas.run(Buy, Order(1), key="a")
 
 

@@ -60,7 +60,7 @@ def test_the_page_is_a_program_that_runs(reader: Path, postgres_server: Postgres
     said = {command: run(command, reader, env) for command in commands}
     assert said[commands[0]] == "order-1 running\n"
     listed = said["sagas --app shop.db:sagas list"].splitlines()
-    assert [line.split()[0] for line in listed] == ["status", "compensated", "completed"]
+    assert [line.split()[0] for line in listed[:3]] == ["status", "compensated", "completed"]
     assert "card declined" in said["sagas --app shop.db:sagas show shop.place_order:order-2"]
     looked = run("python -m shop.look", reader, env).splitlines()
     assert looked == ["lamp (paid: charge) ['completed']", "lamp ['compensated']", "[] need a person"]

@@ -107,11 +107,15 @@ PLANS = {
     "asked beside one that parks": plan(
         beside(step("a", has_resolve=True, undo=RESOLVED_UNDO, **FEW)), beside(step("b", undo=None, **QUICK))
     ),
+    "asked beside a local one": plan(
+        beside(local("a", **QUICK)), beside(step("b", has_resolve=True, undo=undo(retry=ONCE), **QUICK))
+    ),
     "waits beside one that parks": plan(beside(wait("a", OnTimeout.SKIP)), beside(step("b", undo=None, **QUICK))),
     "chooses beside one that parks": plan(
         beside(local("a", has_when=True, undo=None, **QUICK)), beside(step("b", undo=None, **QUICK))
     ),
     "chooses the pivot": plan(local("a", **QUICK), pivot("b", has_when=True, **QUICK), local("c", undo=None, **QUICK)),
+    "chooses, in doubt before its turn": plan(local("a", **QUICK), step("b", has_when=True, undo=ACCEPTS, **QUICK)),
     "locks": plan(local("a", **QUICK), step("b", has_lock=True, undo=None, **FEW)),
     "locks, then parks": plan(step("a", has_lock=True, **FEW)),
     "locks beside one that parks": plan(
@@ -134,8 +138,12 @@ DECIDED = [PLANS[name] for name in (  # of which an operator says what became of
     "chooses beside one that parks", "waits beside one that parks",
 )]  # fmt: skip
 RESTORED = [  # in which the database may go back in time
-    PLANS[name] for name in ("asked", "asked, undone by result", "compensated as unknown")
-]
+    PLANS[name]
+    for name in (
+        "asked", "asked, undone by result", "compensated as unknown", "chooses, in doubt before its turn",
+        "asked beside a local one",
+    )
+]  # fmt: skip
 DEADLINE = 50.0  # some of these moments are before it, some after
 TIMED = {"nothing to undo", "waits first", "waits, then goes on without", "chooses", "chooses the pivot"}
 PAUSABLE = {"waits first", "waits last", "waits, then a step that parks"}

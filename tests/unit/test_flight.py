@@ -106,3 +106,25 @@ def test_what_was_not_published_after_all_makes_room(window: Flight) -> None:
     window.remove([0, 1])
     window.remove([1])
     assert window.room() == 2
+
+
+def test_what_is_begun_between_two_measurements_counts(clock: Clock) -> None:
+    """A relay that looks every few milliseconds learns the same of its workers as one that looks rarely."""
+    found = []
+    for step in (0.005, 0.05):
+        window = Flight(MOST, WINDOW, looked_at=clock.now)
+        under_way: set[int] = set()
+        for number in range(int(4 / step)):
+            fresh = rows(number * 100, int(step * 1000))  # a thousand rows of 10 ms in a second: ten busy workers
+            window.add(fresh, 6, lambda row: 0.01)
+            clock.now += step
+            window.look(under_way)
+            under_way = {row.id for row in fresh}
+        found.append((window.rate, window.busy))
+    assert found[0][0] == pytest.approx(found[1][0], rel=0.1)
+    assert found[0][1] == pytest.approx(found[1][1], rel=0.3)
+
+
+def test_a_window_in_work_lasts_from_one_look_to_the_next(clock: Clock) -> None:
+    """However small messages are."""
+    assert Flight(MOST, WINDOW, 0.001).free() == Flight(MOST, WINDOW, 0.05).free() > 0

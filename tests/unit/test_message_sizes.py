@@ -214,6 +214,33 @@ def test_the_higher_priority_is_given_first_and_the_lower_a_tenth_of_the_time(sl
     assert 4.5 <= given[low] * slow <= 5.5
 
 
+def test_names_that_only_wait_take_nothing_from_the_others() -> None:
+    """Their lanes have rows that are due some other day: asked for, and no share is kept for them."""
+    weights, busy = Weights(message=MESSAGE), Lane("q", 0, 1)
+    for _ in range(3):
+        asks = [Ask(busy, 400)] + [Ask(Lane("q", 0, number), 400) for number in range(2, 22)]
+        fitted = weights.fit(Room("q", 400, asks=asks), 1.0, lambda work: 0.02)
+        for ask in fitted.asks:
+            if ask.lane == busy:
+                ask.found = ask.rows
+                ask.taken = [Claimed(1, 0, "q", "step", "busy", "act", "do", 0, 1)] * ask.rows
+        weights.note([fitted])
+    assert {ask.lane: ask.rows for ask in fitted.asks}[busy] == 50  # all of the second
+
+
+def test_a_trickle_of_high_priority_leaves_the_rest_to_others() -> None:
+    """It goes first, and takes what it has, not what it might have."""
+    high, low = Lane("q", 5, 1), Lane("q", 0, 1)
+    weights = Weights(
+        message=MESSAGE,
+        seen={high: Counter({("h", "act", "do"): 2}), low: Counter({("l", "act", "do"): 50})},
+        lively={high, low}, asked={high, low},
+    )  # fmt: skip
+    room = Room("q", 400, asks=[Ask(high, 400, turn=1), Ask(low, 400, turn=0)], by_turns=1)
+    fitted = weights.fit(room, 1.0, lambda work: 0.001 if work[0] == "h" else 0.2)
+    assert {ask.lane: ask.rows for ask in fitted.asks} == {high: 400, low: 4}
+
+
 def test_shares_are_filled_up_to_whole_messages() -> None:
     """What is left of a share makes no small message; one message is given in any case."""
     assert whole_messages(0.02, 0.001, 0.05) == 50

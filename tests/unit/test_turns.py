@@ -51,3 +51,8 @@ def test_a_queue_that_was_empty_is_served_at_once() -> None:
         claim(turns, 10, due)
     due["q0"] = 1
     assert claim(turns, 10, due)["q0"] == 1
+
+
+def test_nothing_is_asked_where_there_is_no_place() -> None:
+    """Not even one row of each queue."""
+    assert Turns().share(["a", "b"], 0) == []

@@ -21,7 +21,7 @@ with given as materialized (
     select g.*, case when g.limited then least(g.most, r.room) else g.most end as places
     from given g left join rooms r on r.queue = g.queue
 ), found as materialized (
-    select o.id, w.queue, w.number, w.nth_lane, w.priority, w.limited, w.places, w.spare, w.turn,
+    select o.id, o.due_at as was_due, w.queue, w.number, w.nth_lane, w.priority, w.limited, w.places, w.spare, w.turn,
         row_number() over lane as nth, count(*) over lane as found
     from wants w cross join lateral (
         select c.id, c.due_at from sagas_outbox c
@@ -43,7 +43,7 @@ with given as materialized (
     select f.*, row_number() over (partition by f.number, f.limited order by f.nth, f.turn) <= f.spare as by_turns
     from found f where f.id not in (select b.row_id from behind b)
 ), due as materialized (
-    select t.id, t.number, t.nth_lane, t.limited, t.found, t.places, row_number() over (
+    select t.id, t.was_due, t.number, t.nth_lane, t.limited, t.found, t.places, row_number() over (
         partition by t.number, t.limited order by t.by_turns desc, t.priority desc, t.nth, t.turn) as place
     from turns t
 ), put_behind as (
@@ -62,15 +62,15 @@ with given as materialized (
     from due
     where o.id = due.id and due.place <= due.places
     returning o.id, o.token, o.queue, o.kind, o.saga_id, o.step, o.direction, o.deliveries, o.publishes,
-        due.number, due.nth_lane, due.found, due.place, due.limited
+        due.was_due, due.number, due.nth_lane, due.found, due.place, due.limited
 ), slots as (
     insert into sagas_slot (outbox_id, queue, token)
     select c.id, c.queue, c.token from claimed c where c.limited
     on conflict (outbox_id) do update set queue = excluded.queue, token = excluded.token, begun = false, cell = null
 )
-select c.id, c.token, c.queue, c.kind, s.name, c.step, c.direction, c.deliveries, c.publishes, c.nth_lane,
+select c.id, c.token, c.queue, c.kind, s.name, c.step, c.direction, c.deliveries, c.publishes, c.was_due, c.nth_lane,
     c.found, c.place, c.number
 from claimed c left join sagas_saga s on s.id = c.saga_id
 union all
-select p.id, p.token, p.queue, p.kind, null, null, null, 0, 0, p.nth_lane, 0, 0, 0 from put_behind p
+select p.id, p.token, p.queue, p.kind, null, null, null, 0, 0, null, p.nth_lane, 0, 0, 0 from put_behind p
 order by number, place, id

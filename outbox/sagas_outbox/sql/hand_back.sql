@@ -1,8 +1,10 @@
 -- Give rows back that were begun and whose body never started: only this delivery is taken off the count. Where it
 -- was the first, nobody has used the key yet. The broker has delivered: its publish window need not stay long.
+-- After a failover another worker may hold the row under the same token: what is not ours is left alone.
 with mine as materialized (
     select c.id from sagas_outbox c
     join unnest(%(ids)b::bigint[], %(tokens)b::bigint[]) as h (id, token) on h.id = c.id and h.token = c.token
+    where %(holder)s::text is null or c.holder = %(holder)s
     order by c.id
     for update of c skip locked
 ), unspent as materialized ( -- their places in queues with limits

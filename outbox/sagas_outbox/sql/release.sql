@@ -1,12 +1,15 @@
--- The broker did not take these rows: as if they had not been claimed, but for a pause. A begun row keeps
--- its new token; a message that got through after all begins nothing, and the next one does.
+-- The broker did not take these rows: as if they had not been claimed, but for a pause; or they were too much, and are
+-- due as they were. A begun row keeps its new token; a message that got through after all begins nothing, and the next
+-- one does.
 update sagas_outbox o
 set holder = null,
     publishes = greatest(o.publishes - 1, 0),
-    due_at = coalesce(%(now)s::timestamptz, clock_timestamp()) + make_interval(secs => %(delay)s::float8)
+    due_at = coalesce(mine.due_at,
+        coalesce(%(now)s::timestamptz, clock_timestamp()) + make_interval(secs => %(delay)s::float8))
 from (
-    select c.id from sagas_outbox c
-    join unnest(%(ids)b::bigint[], %(tokens)b::bigint[]) as h (id, token) on h.id = c.id and h.token = c.token
+    select c.id, h.due_at from sagas_outbox c
+    join unnest(%(ids)b::bigint[], %(tokens)b::bigint[], %(due_ats)s::timestamptz[]) as h (id, token, due_at)
+        on h.id = c.id and h.token = c.token
     where c.holder = %(holder)s
     order by c.id
     for update of c skip locked

@@ -11,7 +11,9 @@ import psycopg
 import pytest
 from django.db import DatabaseError, OperationalError, connection, connections, transaction
 
+from sagas import hooks
 from sagas.embedded import Embedded
+from sagas.events import Kind
 from sagas.states import Status
 from sagas_django.store import DjangoStore
 from tests.cases.conftest import Mailbox, deliver, publish_due, relaying, sql, until_quiet, wait_until
@@ -278,3 +280,21 @@ def test_a_default_schema_that_leads_elsewhere(world: World) -> None:
     drain()
     assert Locals.get(key="a").status == Status.COMPLETED
     assert not outbox(Locals.get(key="a"))
+
+
+def test_what_could_not_be_recorded_is_told_to_nobody(world: World) -> None:
+    """Hooks hear of what is in the log, and of nothing else."""
+    found: list[hooks.Happening] = []
+    hear = found.append
+    hooks.on(Kind.STEP_DONE, Kind.COMPLETED, name=Externals.saga_name)(hear)
+    try:
+        saga = begin(Externals)
+        with failing("sagas_log", "insert", "XX000", 2):  # the batch, and then the decision alone
+            drain(check=False)
+            assert log_of(saga) == ["started"]
+            expire_leases()
+            drain()
+        hooks.drain()
+    finally:
+        hooks.off(hear)
+    assert [each.kind.value for each in found] == [line.split()[0] for line in log_of(saga)[1:]]
