@@ -150,7 +150,7 @@ class SagaAdmin(
         """What the page of one saga shows."""
         alias = saga._state.db or "default"
         before = request.GET.get("before", "")
-        entries, earlier = timeline(alias, saga.pk, int(before) if before.isdecimal() else LAST)
+        entries, earlier = timeline(alias, saga.pk, int(before) if _number(before) else LAST)
         plan, state = plan_of(saga.name, saga.version), state_of(saga)
         steps = [] if state is None else step_lines(saga.pk, plan, state)
         ended, errors = state is not None and machine.finished(state), last_errors(entries)
@@ -180,7 +180,7 @@ class SagaAdmin(
             "dedupe": dedupe_records(alias, saga.pk),
             "entries": entries,
             "earlier": earlier and entries[0].seq,
-            "later": before.isdecimal(),
+            "later": _number(before),
         }
 
 
@@ -275,6 +275,11 @@ class DedupeAdmin(ReadOnlyAdmin):
     @admin.display(description=_("response"))
     def shown_response(self, record: DedupeRecord) -> str | None:
         return None if record.response is None else json.dumps(shown_value(record.response))[:MOST_PAYLOAD]
+
+
+def _number(text: str) -> bool:
+    """Whether it can be the number of a log entry."""
+    return text.isdecimal() and len(text) < 10
 
 
 def by_saga(queryset: Rows, term: str) -> Rows:

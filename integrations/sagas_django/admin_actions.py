@@ -37,6 +37,9 @@ from sagas_django.wording import ACTION, DOES, STATUS, word
 KINDS: Final = tuple(kind for kind in ACTION if kind not in ABOUT_A_STEP)  # what needs a reason and no more
 MOST_AT_ONCE: Final = 500  # sagas; each is a transaction, and a field of the form
 MOST_LISTED: Final = 20  # sagas named in a message
+NO_ECHO: Final = {  # what was sent may be of any length
+    "invalid_choice": forms.ModelChoiceField.default_error_messages["invalid_choice"]
+}
 
 
 class AskForm(forms.Form):
@@ -49,6 +52,17 @@ class AskForm(forms.Form):
         widget=AdminTextareaWidget(attrs={"rows": 3, "autofocus": True}),
         help_text=gettext_lazy("Kept in the saga's log, with your name."),
     )
+
+    def clean(self) -> dict[str, Any] | None:
+        """Complain where it is seen about what nobody sees, and let the form be sent again."""
+        data = super().clean()
+        wrong = [field.name for field in self.hidden_fields() if field.errors]
+        if wrong:
+            said = _("This page was out of date or incomplete (%(fields)s). Nothing was asked for.")
+            self.add_error(None, said % {"fields": ", ".join(wrong)})
+        if "nonce" in wrong:
+            self.data: Any = {**self.data, "nonce": str(uuid4())}
+        return data
 
 
 def allowed(saga: SagaRow) -> tuple[Action, ...]:
@@ -188,6 +202,8 @@ class AskingAdmin(ReadOnlyAdmin):
 
     def _tell_everything(self, request: HttpRequest, kind: str, asked: list[Asked], more: bool) -> None:
         self._tell(request, kind, asked, [UUID(int=0)] * len(asked))
+        if not asked:
+            self.message_user(request, _("No saga fits any more; nothing was asked for."), messages.WARNING)
         if more:
             text = _("There are more: time ran out. Ask again for the rest; nothing is asked for twice.")
             self.message_user(request, text, messages.WARNING)
@@ -196,7 +212,7 @@ class AskingAdmin(ReadOnlyAdmin):
         self, request: HttpRequest, kind: str, ids: list[UUID], form: AskForm | None = None, *, scope: str = ""
     ) -> TemplateResponse:
         """The page that says what will happen to each saga, and asks for the reason; there may be more in a scope."""
-        if form is None or form.errors.get("nonce"):
+        if form is None:
             form = AskForm(initial={"nonce": uuid4()})
         rows = [self._row(kind, saga) for saga in self._chosen(request, ids)]
         context = {

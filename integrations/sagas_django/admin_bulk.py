@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from django.contrib.admin.options import IncorrectLookupParameters
+from django.core.exceptions import SuspiciousOperation
 from django.db import connections
 from django.http import HttpRequest, QueryDict
 
 from sagas.events import Kind
 from sagas.states import Status
+from sagas_django.admin_base import NUL
 from sagas_django.asking import Asked, Question, ask_each
 from sagas_django.models import SagaRow
 from sagas_outbox.queries import query
@@ -66,6 +68,8 @@ def ids_in(
         limit: how many at most.
         before: only older ones than this.
     """
+    if NUL in scope or not scope.startswith((GROUP, FILTERS)):
+        return []
     if scope.startswith(GROUP):
         alias = admin.get_queryset(request).db
         found = failures(alias, "failures_sagas", token=scope.removeprefix(GROUP), limit=limit, before=before)
@@ -74,7 +78,7 @@ def ids_in(
     seen.GET = QueryDict(scope.removeprefix(FILTERS))
     try:
         sagas = admin.get_changelist_instance(seen).get_queryset(seen).order_by("-pk")
-    except IncorrectLookupParameters:
+    except (IncorrectLookupParameters, SuspiciousOperation):
         return []
     return list((sagas if before is None else sagas.filter(pk__lt=before)).values_list("pk", flat=True)[:limit])
 

@@ -22,7 +22,7 @@ from sagas import pauses
 from sagas.pauses import Scope
 from sagas.registry import registry
 from sagas.requests import MAX_REASON
-from sagas_django.admin_actions import AskingAdmin
+from sagas_django.admin_actions import NO_ECHO, AskingAdmin
 from sagas_django.admin_base import names_of
 from sagas_django.admin_filters import known_names
 from sagas_django.models import SagaRow
@@ -42,7 +42,7 @@ class PauseForm(forms.Form):
     def __init__(self, *given: Any, choices: list[tuple[str, Any]], **named: Any) -> None:
         super().__init__(*given, **named)
         self.fields["what"] = forms.ChoiceField(
-            label=self.fields["what"].label, choices=[("", "---------"), *choices]
+            label=self.fields["what"].label, choices=[("", "---------"), *choices], error_messages=NO_ECHO
         )  # fmt: skip
 
 

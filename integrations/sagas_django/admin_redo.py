@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from sagas.actions import OFFERS
-from sagas_django.admin_actions import AskForm, AskingAdmin, allowed
+from sagas_django.admin_actions import NO_ECHO, AskForm, AskingAdmin, allowed
 from sagas_django.asking import Question, ask_each
 from sagas_django.models import SagaRow
 from sagas_django.wording import ACTION, DOES, word
@@ -32,7 +32,9 @@ class RedoForm(AskForm):
     def __init__(self, *given: Any, steps: list[str], **named: Any) -> None:
         super().__init__(*given, **named)
         self.fields["step"] = forms.ChoiceField(
-            label=self.fields["step"].label, choices=[("", "---------"), *((step, step) for step in steps)]
+            label=self.fields["step"].label,
+            choices=[("", "---------"), *((step, step) for step in steps)],
+            error_messages=NO_ECHO,
         )
         self.fields["reason"].widget.attrs.pop("autofocus", None)  # the step comes first
         self.order_fields(self.field_order)

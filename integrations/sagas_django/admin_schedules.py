@@ -157,7 +157,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
             raise Http404
         if not self._may(request, kind):
             raise PermissionDenied
-        row = self.get_queryset(request).filter(pk=request.GET.get("schedule", "")).first()
+        row = self.get_object(request, request.GET.get("schedule", ""))
         if row is None:
             raise Http404
         possible = kind in self._kinds(row)
@@ -196,6 +196,8 @@ class ScheduleAdmin(ReadOnlyAdmin):
             ),
         }
         said = {"action": LABEL[kind], "reason": reason, "schedule": row.name}
+        if kind == "run" and row.last_key == f"{row.name}@run-{given['nonce']}":
+            return _("%(action)s: %(schedule)s") % said + " " + _("(This form was sent before; it counts once.)")
         with transaction.atomic(using=router.db_for_write(LogEntry)), closing(store.connect()) as wire:
             self.log_change(request, row, _("%(action)s: %(reason)s") % said)
             done[kind](wire)

@@ -19,7 +19,7 @@ from sagas.errors import CodecError
 from sagas.operate_asking import read_value
 from sagas.step import Step
 from sagas.storable import type_label
-from sagas_django.admin_actions import AskForm
+from sagas_django.admin_actions import NO_ECHO, AskForm
 from sagas_django.conf import sagas_settings
 
 PREFIX: Final = "value_"  # of the fields of a signal, which may be called like ours
@@ -135,7 +135,9 @@ def _part(key: str, info: Any, declared: types.Field | None) -> Part | None:
     if choices is not None:
         value = shown.value if isinstance(shown, Enum) else shown
         initial = next((text for text, each in choices[1].items() if each == value and value is not None), None)
-        field: forms.Field = forms.ChoiceField(choices=[*NOT_CHOSEN, *choices[0]], initial=initial, **named)
+        field: forms.Field = forms.ChoiceField(
+            choices=[*NOT_CHOSEN, *choices[0]], initial=initial, error_messages=NO_ECHO, **named
+        )  # fmt: skip
         return Part(key=key, field=field, leave_out=has_default, values=choices[1])
     made = _plain(info, named | {"initial": shown}, optional)
     if made is None:

@@ -18,6 +18,7 @@ from sagas.errors import DefinitionError, InvalidInput
 from sagas.requests import text
 from sagas.schedules.policy import CatchUp, Overlap, Policy
 from sagas.schedules.timing import INSTANT, Cron, Every, Timing, local, ticks, upcoming
+from sagas_outbox.encoding import briefly
 
 I = TypeVar("I")  # noqa: E741 - the input, as in Saga
 
@@ -73,7 +74,7 @@ class Schedule(Generic[I]):
         store: str | None = None,
     ) -> None:
         if not (isinstance(saga, type) and issubclass(saga, Saga) and hasattr(saga, "saga_name")):
-            raise DefinitionError(f"Schedule({saga!r}, ...): a Saga class with a name and a version comes first")
+            raise DefinitionError(f"Schedule({briefly(saga)}, ...): a Saga class with a name and a version comes first")
         self.saga, self.store = saga, store
         self._make: Callable[[datetime], Any] = input if callable(input) else lambda tick: input
         self.name = saga.saga_name if name is None else name
@@ -81,6 +82,8 @@ class Schedule(Generic[I]):
         self._place = (frame.f_globals.get("__name__"), frame.f_lineno)  # the same: the module was reloaded
         with _told(self):
             text(self.name, "name", MAX_NAME)
+            if store is not None:
+                text(store, "store", MAX_NAME)
             self.zone = _zone(timezone)
             self.timing = _timing(cron, every, offset, self.zone)
             self.policy = _policy(catch_up, overlap, most)
@@ -221,7 +224,7 @@ class _told:
     def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
         if isinstance(problem, DefinitionError | InvalidInput):
             of = self.schedule.saga.__name__
-            raise DefinitionError(f"schedule {self.schedule.name!r} of {of}: {problem}") from problem
+            raise DefinitionError(f"schedule {briefly(self.schedule.name)} of {of}: {problem}") from problem
 
 
 def _timing(cron: Any, every: Any, offset: Any, zone: ZoneInfo) -> Timing:
@@ -232,53 +235,63 @@ def _timing(cron: Any, every: Any, offset: Any, zone: ZoneInfo) -> Timing:
             raise DefinitionError("offset= goes with every=; with cron= say it in the expression")
         return _cron(cron, zone)
     if not isinstance(every, timedelta) or not SHORTEST <= every <= LONGEST:
-        raise DefinitionError(f"every={every!r}: a timedelta of at least 1 second and at most ten years")
+        raise DefinitionError(f"every={briefly(every)}: a timedelta of at least 1 second and at most ten years")
     if not isinstance(offset, timedelta) or not timedelta(0) <= offset < every:
-        raise DefinitionError(f"offset={offset!r}: a timedelta of at least 0 and less than every={every!r}")
+        raise DefinitionError(
+            f"offset={briefly(offset)}: a timedelta of at least 0 and less than every={briefly(every)}"
+        )
     return Every(interval=every, offset=offset)
 
 
 def _cron(expression: Any, zone: ZoneInfo) -> Cron:
     if not isinstance(expression, str):
-        raise DefinitionError(f"cron={expression!r}: a text such as '0 6 * * *', not {type(expression).__name__}")
+        raise DefinitionError(
+            f"cron={briefly(expression)}: a text such as '0 6 * * *', not {type(expression).__name__}"
+        )
     if expression.strip().lower() in ALIASES:
-        raise DefinitionError(f"cron={expression!r}: write {ALIASES[expression.strip().lower()]!r}")
+        raise DefinitionError(f"cron={briefly(expression)}: write {ALIASES[expression.strip().lower()]!r}")
     if len(expression.split()) != 5:
         raise DefinitionError(
-            f"cron={expression!r}: {len(expression.split())} fields instead of five: minute, hour, day of the month, "
-            f"month, day of the week; what is to happen every few seconds says every=timedelta(seconds=...)"
+            f"cron={briefly(expression)}: {len(expression.split())} fields instead of five: minute, hour, day of the "
+            f"month, month, day of the week; what is to happen every few seconds says every=timedelta(seconds=...)"
         )
     try:
         CronSim(expression, datetime(2026, 1, 1))
     except Exception as problem:  # its own, or what its parser trips over
         raise DefinitionError(
-            f"cron={expression!r}: {str(problem) or 'cannot be read'}; the fields are minute (0-59), hour (0-23), day "
-            f"of the month (1-31, L), month (1-12, JAN), day of the week (0-7, MON, MON#1)"
+            f"cron={briefly(expression)}: {str(problem) or 'cannot be read'}; the fields are minute (0-59), hour "
+            f"(0-23), day of the month (1-31, L), month (1-12, JAN), day of the week (0-7, MON, MON#1)"
         ) from problem
     found = Cron(expression=" ".join(expression.upper().split()), zone=zone)
     if found.next(EXAMPLE - INSTANT) is None:
-        raise DefinitionError(f"cron={expression!r}: there is no such day in the next 50 years")
+        raise DefinitionError(f"cron={briefly(expression)}: there is no such day in the next 50 years")
     return found
 
 
 def _zone(name: Any) -> ZoneInfo:
+    if not isinstance(name, str):
+        raise DefinitionError(f"timezone={briefly(name)}: there is no such time zone; they are texts like 'UTC'")
     try:
         return ZoneInfo(name)
     except Exception as problem:  # of many kinds: no text, no such file, a directory, a path that leads out
         known = available_timezones()
-        close = get_close_matches(str(name), known, n=1)
+        close = get_close_matches(name[:100], known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else "zones are called like 'Europe/Berlin' or 'UTC'"
         hint = hint if known else "this machine knows none: pip install tzdata"
-        raise DefinitionError(f"timezone={name!r}: there is no such time zone; {hint}") from problem
+        raise DefinitionError(f"timezone={briefly(name)}: there is no such time zone; {hint}") from problem
 
 
 def _policy(catch_up: Any, overlap: Any, most: Any) -> Policy:
     if not isinstance(catch_up, CatchUp):
-        raise DefinitionError(f"catch_up={catch_up!r}: one of {', '.join(map(str, CatchUp.__members__))} of CatchUp")
+        raise DefinitionError(
+            f"catch_up={briefly(catch_up)}: one of {', '.join(map(str, CatchUp.__members__))} of CatchUp"
+        )
     if not isinstance(overlap, Overlap):
-        raise DefinitionError(f"overlap={overlap!r}: one of {', '.join(map(str, Overlap.__members__))} of Overlap")
+        raise DefinitionError(
+            f"overlap={briefly(overlap)}: one of {', '.join(map(str, Overlap.__members__))} of Overlap"
+        )
     if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= MOST:
-        raise DefinitionError(f"most={most!r}: a whole number from 1 to {MOST}")
+        raise DefinitionError(f"most={briefly(most)}: a whole number from 1 to {MOST}")
     if catch_up is CatchUp.ALL and overlap in (Overlap.SKIP, Overlap.CANCEL):
         raise DefinitionError(
             f"Overlap.{overlap.name} would undo what CatchUp.ALL makes up for: use CatchUp.LAST, or Overlap.QUEUE, "

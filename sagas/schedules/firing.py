@@ -23,8 +23,8 @@ from sagas.bare import BareCaller
 from sagas.definition import OnExisting
 from sagas.errors import InvalidInput, NotPossible
 from sagas.failure import error_text
-from sagas.requests import text, to_start
-from sagas.schedules.declaration import Schedule, schedules
+from sagas.requests import optional, text, to_start
+from sagas.schedules.declaration import MAX_NAME, Schedule, schedules
 from sagas.schedules.policy import Overlap, Plan, plan
 from sagas.schedules.table import PACKAGE, Connection, Row, declare, rows, unknown
 from sagas.settings import Settings
@@ -186,8 +186,8 @@ def run_now(
         InvalidInput: this process does not declare it, or there is no reason.
         NotPossible: its last run is open, and it says that its runs do not overlap.
     """
-    schedule = schedules.get(name)
-    text(reason, "reason", MAX_REASON)
+    schedule = schedules.get(text(name, "schedule", MAX_NAME))
+    text(reason, "reason", MAX_REASON), optional(actor, "actor", MAX_REASON)
     key = f"{name}@run-{nonce or uuid4()}"
     for _ in range(TRIES):
         row = _row(connection, schedule)

@@ -18,7 +18,8 @@ from psycopg.rows import class_row
 
 from sagas import clock
 from sagas.errors import InvalidInput
-from sagas.schedules.declaration import Schedule, schedules
+from sagas.requests import MAX_REASON, optional, text
+from sagas.schedules.declaration import MAX_NAME, Schedule, schedules
 from sagas_outbox.queries import query, run
 
 log = logging.getLogger("sagas.schedules")
@@ -98,8 +99,10 @@ def pause(connection: Connection, name: str, *, actor: str = "", reason: str) ->
     Raises:
         InvalidInput: there is none of this name, or no reason.
     """
-    if not reason.strip():
+    text(name, "schedule", MAX_NAME), optional(actor, "actor", MAX_REASON)
+    if isinstance(reason, str) and not reason.strip():
         raise InvalidInput("reason: say why, for those who find it paused", path="reason")
+    text(reason, "reason", MAX_REASON)
     parameters = {"name": name, "actor": actor, "reason": reason}
     if run(connection, query(PACKAGE, "schedule_pause"), parameters).rowcount == 0:
         raise InvalidInput(unknown(connection, name), path="schedule")
@@ -111,6 +114,7 @@ def resume(connection: Connection, name: str) -> bool:
     Raises:
         InvalidInput: there is none of this name.
     """
+    text(name, "schedule", MAX_NAME)
     if run(connection, query(PACKAGE, "schedule_resume"), {"name": name, "now": clock.now()}).rowcount:
         return True
     if not rows(connection, name):
@@ -124,7 +128,7 @@ def forget(connection: Connection, name: str) -> None:
     Raises:
         InvalidInput: there is none of this name, or this process declares it.
     """
-    if schedules.find(name) is not None:
+    if schedules.find(text(name, "schedule", MAX_NAME)) is not None:
         raise InvalidInput(
             f"schedule {name!r} is declared in this process, so the next relay would bring it back: take it out of the "
             f"code first, or pause it",

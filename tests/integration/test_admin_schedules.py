@@ -117,14 +117,14 @@ def test_pause_and_resume(root: Client) -> None:
 def test_run_now(root: Client, world: World) -> None:
     """One form starts one saga, however often it is sent; while that is open another one is not possible."""
     given = form(root, "run") | {"reason": "the report is needed"}
-    for _ in range(2):
+    for again in ("", " (This form was sent before; it counts once.)"):
         answer = root.post(url("run"), given)
-        assert told(answer) == f"Run now: {NAME}"
+        assert told(answer) == f"Run now: {NAME}{again}"
     saga = SagaRow.objects.get()
     assert saga.headers == {"schedule": NAME, "reason": "the report is needed", "actor": "admin:root"}
     answer = send(root, "run")
     assert "its last run is open" in told(answer)
-    assert SagaRow.objects.count() == 1 and AdminLog.objects.count() == 2
+    assert SagaRow.objects.count() == 1 and AdminLog.objects.count() == 1
     html = html_of(root)
     assert saga.key in html and "sagas-status-running" in html
 
