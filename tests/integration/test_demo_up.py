@@ -103,6 +103,7 @@ def test_its_admin_can_be_used(start: Start) -> None:
     assert len(family) > 10 and still_there(family) == []
 
 
+@pytest.mark.full
 def test_it_ends_by_itself(start: Start) -> None:
     """After `DEMO_MINUTES`, which are over here by the time everything runs."""
     demo = start("0.01")

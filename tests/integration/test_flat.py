@@ -31,7 +31,7 @@ def looks(kind: str, counts: list[int], url: str, processes: ProcessGroup) -> li
     return [json.loads(line) for line in program.output().splitlines() if line.startswith("{")]
 
 
-@pytest.mark.parametrize("kind", ["django", "sqlalchemy"])
+@pytest.mark.parametrize("kind", ["django", pytest.param("sqlalchemy", marks=pytest.mark.full)])
 @pytest.mark.parametrize(
     ("counts", "more"),
     [

@@ -102,6 +102,7 @@ def check_outcome(site: Site) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_the_page_makes_a_project_that_runs(site: Site) -> None:
     """Settings, migrate, sagas.py, start in a view, embedded worker, list and show: as written."""
     prepare(site)
@@ -114,6 +115,7 @@ def test_the_page_makes_a_project_that_runs(site: Site) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full  # likewise tests/docs/test_tutorials.py
 def test_the_page_on_celery(site: Site, redis_server: servers.Redis, process_group: ProcessGroup) -> None:
     """The same with a relay and a Celery worker, started as the page says."""
     site.apply(CELERY)

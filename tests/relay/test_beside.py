@@ -43,6 +43,7 @@ def events_until(plant: Plant, done: set[str]) -> dict[str, set[str]]:
     return seen
 
 
+@pytest.mark.full
 def test_beside_beat_and_under_a_monitor(
     new_plant: PlantMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,6 +104,7 @@ def test_a_broker_that_is_down_fails_no_business_transaction(
     assert relay.poll() is None and worker.poll() is None
 
 
+@pytest.mark.full
 def test_a_broker_that_is_wiped_loses_nothing(plant: Plant, worker: Process, relay: Process, own_redis: Redis) -> None:
     """Rows that were published and not begun are published again after the window."""
     mark, keys = plant.mark(), [f"wiped-{number}" for number in range(15)]

@@ -81,6 +81,7 @@ def test_work_is_begun_soon_after_commit(plant: Plant) -> None:
 
 
 @override_settings(SAGAS={"WAKE": False})
+@pytest.mark.full
 def test_without_wake_ups_the_next_poll_finds_it(plant: Plant) -> None:
     """Polling is the guarantee."""
     relay = plant.relay(WAKE=False)

@@ -50,6 +50,7 @@ def _worker(plant: Plant, fault: dict[str, str]) -> Process:
     return worker
 
 
+@pytest.mark.full
 def test_a_worker_killed_in_the_middle_of_an_import(new_plant: PlantMaker) -> None:
     """The next attempt goes on with the line it was at, and with none before it."""
     with new_plant(SHORT) as plant:
