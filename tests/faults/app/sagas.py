@@ -224,7 +224,7 @@ class BesideOrder(Saga[Ordered], name="faults.beside_order", version=1):
     def refund(self, charge_id: str) -> None:
         give_back(self, charge_id)
 
-    @external_step(queue=queue("payments"), retry=OFTEN, after=[])
+    @external_step(queue=queue("payments"), retry=OFTEN, after=[], settle_after=2)
     def insure(self) -> str:
         return bank.charge(PRICE, order=insurance(self.input.order), idempotency_key=self.idempotency_key)
 
