@@ -73,8 +73,7 @@ def caller(using: Any, *, call: str, asynchronous: bool) -> Caller:
         return _resolver[0](using, call, asynchronous)
     raise UnknownConnection(
         f"{call}(using={briefly(using)}): pass a connection of psycopg 3; with 'sagas_django' in INSTALLED_APPS or "
-        f"after "
-        f"`import sagas_sqlalchemy` also what those take"
+        f"after `import sagas_sqlalchemy` also what those take"
     )
 
 
