@@ -83,6 +83,7 @@ class _Running:
     asked_at: float = 0.0  # when the loop was asked for a sign of life
     answered: bool = True
     reported: bool = False
+    over: bool = False  # the loop is to end
 
     def __post_init__(self) -> None:
         self.thread = threading.Thread(target=self._run, name="sagas-async", daemon=True)
@@ -90,9 +91,20 @@ class _Running:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
+        while not self.over:
+            self._go_on()
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
+
+    def _go_on(self) -> None:
+        """Run the loop until it is to end. A body that ends it would leave all others with their leases, for ever."""
+        try:
+            self.loop.run_forever()
+            if not self.over:
+                log.error("a body stopped the event loop, which is that of all async bodies; it goes on")
+        except BaseException as problem:  # asyncio lets these through: of a task that a body has left behind
+            log.error("a task beside async bodies raised %s; their event loop goes on", type(problem).__name__,
+                      exc_info=problem)  # fmt: skip
 
 
 class Concurrent:
@@ -179,6 +191,7 @@ class Concurrent:
                 log.error("%s: it does not end; its lease runs out", job.running.label if job.running else "a body")
         self._give_back(self._queue)  # what was to follow
         self._heart.close_job(self._queue)
+        running.over = True
         running.loop.call_soon_threadsafe(running.loop.stop)
         running.thread.join(1.0)
         for threads in (running.threads, running.recording):
@@ -233,16 +246,19 @@ class Concurrent:
             self._tidy_soon(self._running)
         task = self._running.loop.create_task(self._one(job, delivery), name=delivery.label, context=Context())
         self._running.tasks.add(task)
-        task.add_done_callback(partial(self._end, self._running))
+        task.add_done_callback(partial(self._end, self._running, job))
 
-    def _end(self, running: _Running, task: asyncio.Task[None]) -> None:
+    def _end(self, running: _Running, job: Job, task: asyncio.Task[None]) -> None:
         running.tasks.discard(task)
+        if task.cancelled():  # by another body, before it had begun: nobody else will say that it is over
+            log.error("%s: cancelled before its body began; another worker takes over", task.get_name())
+            self._free(job)
         self._tidy_soon(running)
 
     def _tidy_soon(self, running: _Running) -> None:
         """Have the application tidy up after bodies: once for all that have ended meanwhile."""
         self._untidy = True
-        if self._tidy is not None and self._tidying is None and not self._stopping:
+        if self._tidy is not None and (self._tidying is None or self._tidying.done()) and not self._stopping:
             self._tidying = running.loop.create_task(self._tidied(self._tidy), context=Context())
 
     async def _tidied(self, tidy: Callable[[], Awaitable[None]]) -> None:
@@ -252,8 +268,6 @@ class Concurrent:
                 await tidy()
         except Exception:
             log.exception("connections of async bodies could not be looked after")
-        finally:
-            self._tidying = None
 
     async def _one(self, job: Job, delivery: Delivery) -> None:
         try:

@@ -80,9 +80,42 @@ def examine(desk: Desk) -> Iterator[Problem]:
     yield from desk.problems()
     with desk.connect() as connection:
         rows = rows_of(connection)
+        yield from _settings(rows)
+        connection.execute("set datestyle to iso")  # or what is wrong with it would be all that anybody hears of
         for look in LOOKS:
             yield from look(rows, settings)
     yield from _aliases()
+
+
+def _settings(rows: Rows) -> Iterator[Problem]:
+    """What the database, or the role, sets for connections that cannot work with it."""
+    (found,) = rows("doctor_server", {})
+    if not found.date_style.startswith("ISO"):
+        yield _error(
+            "date-style", f"DateStyle is {found.date_style!r}: psycopg cannot read times that are written like that",
+            "alter database ... set datestyle to 'ISO, MDY'; or reset it for the role that sets it.",
+        )  # fmt: skip
+    if found.read_only == "on" and not found.replica:
+        yield _error(
+            "read-only", "default_transaction_read_only is on: nothing can be written",
+            "Reset it for the database and for the role of these connections.",
+        )  # fmt: skip
+    if found.encoding != "UTF8":
+        yield _error(
+            "encoding", f"the database's encoding is {found.encoding}: texts with other characters cannot be stored",
+            "Move to a database that is made with encoding UTF8.",
+        )  # fmt: skip
+
+
+def _numbers(rows: Rows, settings: Settings) -> Iterator[Problem]:
+    """Sequences do not go along with logical replication, nor with a copy of the rows alone."""
+    for each in rows("doctor_numbers", {}):
+        if each.known and (each.last or 0) < (each.highest or 0):
+            yield _error(
+                "sequence-behind", f"{each.sequence} has come to {each.last or 0}, and {each.name} has numbers up to "
+                f"{each.highest}: what is written fails as a duplicate",
+                f"select setval('{each.sequence}', {each.highest});",
+            )  # fmt: skip
 
 
 def _server(rows: Rows, settings: Settings) -> Iterator[Problem]:
@@ -115,6 +148,12 @@ def _transactions(rows: Rows, settings: Settings) -> Iterator[Problem]:
         yield _warning(
             "old-xmin" if old else "long-transaction", f"{each.what} ({each.who}) is {age}: vacuum removes nothing "
             f"that was deleted since, so claims get slower", "End it; find out what keeps it open.",
+        )  # fmt: skip
+    ((hidden,),) = rows("doctor_unseen", {})
+    if hidden:
+        yield _note(
+            "unseen-sessions", f"{hidden} sessions of other users cannot be looked into: a long transaction of theirs "
+            f"would not be found", "grant pg_read_all_stats to the user of these connections.",
         )  # fmt: skip
 
 
@@ -230,5 +269,5 @@ def _aliases() -> Iterator[Problem]:
 
 
 LOOKS: Final[tuple[Look, ...]] = (
-    _server, _objects, _tables, _transactions, _processes, _queues, _definitions, _pauses, _standing,
+    _server, _objects, _numbers, _tables, _transactions, _processes, _queues, _definitions, _pauses, _standing,
 )  # fmt: skip

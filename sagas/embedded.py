@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import psycopg
@@ -40,6 +41,7 @@ from sagas_outbox.wake import THROTTLE, Ear
 log = logging.getLogger("sagas.worker")
 
 ALL = "*"
+LAST_WORDS = 0.5  # seconds that saying why may hold up the end of a process
 
 
 class Claim(NamedTuple):
@@ -238,8 +240,18 @@ def _alone(delivery: Delivery) -> bool:
 
 
 def end_process(reason: str) -> None:
-    """End this process at once: its leases are about to pass to others."""
+    """End this process at once: its leases are about to pass to others. Nothing may hold that up or prevent it, such as
+    a log that nobody reads, or an output that is closed."""
+    try:
+        words = threading.Thread(target=_say, args=(reason,), daemon=True)
+        words.start()
+        words.join(LAST_WORDS)
+    finally:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _say(reason: str) -> None:
     log.critical("ending this process: %s", reason)
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    os.kill(os.getpid(), signal.SIGKILL)
+        with suppress(Exception):  # it is closed, or there is none
+            stream.flush()

@@ -1,8 +1,11 @@
-"""Telling whether SQL would end the transaction of a local step, however it is wrapped.
+"""Telling whether SQL would end the transaction of a local step, or set something in its session.
 
 A step's writes commit together with its log entry. A body that commits by a statement of its own leaves them behind
 when the entry is not written, and the step runs twice. Drivers take several statements at once, so that one may stand
 behind another, or behind a comment.
+
+What a body sets (a tenant, a role, a time limit) holds for whoever uses the transaction after it, and without LOCAL for
+whoever uses the connection: those are other sagas.
 """
 
 from __future__ import annotations
@@ -15,6 +18,11 @@ ENDS: Final = re.compile(
     r"(?:commit|end|abort|rollback(?!\s+to\b)|begin|start\s+transaction|prepare\s+transaction)\b", re.IGNORECASE
 )
 MAY_END: Final = re.compile(r"\b(?:commit|end|abort|rollback|begin|start|prepare)\b", re.IGNORECASE)
+SETS: Final = re.compile(
+    r"(?:set(?!\s+(?:constraints|transaction)\b)|reset)\b|.*\bset_config\s*\(", re.IGNORECASE | re.DOTALL
+)
+MAY_SET: Final = re.compile(r"(?:\A|[;\n/])\s*(?:re)?set\b|\bset_config\b", re.IGNORECASE)
+PASSES: Final = re.compile(r"set\s+local\b|.*\bset_config\s*\(.*,\s*true\s*\)", re.IGNORECASE | re.DOTALL)
 COMMENTS: Final = re.compile(r"\A(?:\s+|--[^\n]*(?:\n|\Z)|/\*.*?\*/)+", re.DOTALL)
 TOKEN: Final = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|(\$\w*\$).*?\1|;", re.DOTALL)
 
@@ -35,3 +43,16 @@ def ending(sql: str) -> str | None:
     if not MAY_END.search(sql):  # nearly always
         return None
     return next((each[:60] for each in statements(sql) if ENDS.match(each)), None)
+
+
+def setting(sql: str) -> str | None:
+    """The statement of a script that sets something in the session, for good if one does; None: there is none."""
+    if not MAY_SET.search(sql):  # nearly always
+        return None
+    found = [each for each in statements(sql) if SETS.match(each)]
+    return next(filter(outlasts, found), found[0] if found else None)
+
+
+def outlasts(statement: str) -> bool:
+    """Whether what such a statement sets may hold when the transaction has ended."""
+    return not PASSES.match(statement)

@@ -149,6 +149,7 @@ def fingerprint(request: object) -> str | None:
     if request is None:
         return None
     try:
-        return codec.fingerprint(msgspec.json.encode(request))
+        # a set has another order in each process
+        return codec.fingerprint(msgspec.json.encode(request, order="deterministic"))
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as problem:
         raise errors.InvalidInput(f"request: cannot be written as JSON: {problem}", path="request") from problem

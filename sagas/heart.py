@@ -187,6 +187,8 @@ class Heart:
                         self.tally.save(connection)
             except psycopg.Error as problem:
                 log.warning("heartbeat failed, leases are at risk: %s", problem)
+            except Exception:  # of whatever finds out how to connect, say: this thread must not end
+                log.exception("heartbeat failed, leases are at risk")
 
     def _watch(self) -> None:
         tick = min(self._settings.lease, self._settings.grace) / 10
@@ -255,10 +257,12 @@ class Heart:
             self._end_process(f"{running.label}: the body outlived its timeout of {job.timeout} s and the grace")
         elif not job.warned:
             job.warned = True
-            log.error(
+            said = (
                 "overrun: %s: the body outlived its timeout of %s s and cannot be ended in a thread; its lease is kept",
                 running.label, job.timeout,
             )  # fmt: skip
+            # aside: a log that nobody reads must not hold up who looks after the leases
+            threading.Thread(target=log.error, args=said, daemon=True).start()
 
     def _check_leases(self, margin: float) -> None:
         """End the bodies of this process before a lease does that could not be renewed."""

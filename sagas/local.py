@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import psycopg
 
@@ -124,7 +126,8 @@ class LocalRunner:
         try:
             with self.store.local() as transaction:
                 happened = self._bodies(transaction, self._lock(transaction, group), shared=shared)
-                continued = self.recorder.record_inside(transaction.connection, happened, written)
+                with self._prepared(transaction.connection) as connection:
+                    continued = self.recorder.record_inside(connection, happened, written)
                 committing = True
             committed(written, self.recorder.tally)
             reached(Point.AFTER_RECORD, labels(happened))
@@ -144,10 +147,26 @@ class LocalRunner:
             log.exception("%s: rolled back; another worker takes over when the lease ends", group[0].label)
             return []
 
+    @staticmethod
+    def _savepoint(transaction: LocalTransaction, *, shared: bool) -> AbstractContextManager[None]:
+        joined = getattr(transaction, "joined", None) if shared else None  # of `Joining`
+        return transaction.savepoint() if joined is None else joined()
+
+    @contextmanager
+    def _prepared(self, connection: psycopg.Connection[Any]) -> Iterator[psycopg.Connection[Any]]:
+        """Our own statements are long and always the same; whether the application's are prepared is its own affair."""
+        before = connection.prepare_threshold
+        connection.prepare_threshold = 1 if self.store.settings.prepared else None
+        try:
+            yield connection
+        finally:
+            connection.prepare_threshold = before
+
     def _lock(self, transaction: LocalTransaction, group: Sequence[Delivery]) -> list[Delivery]:
         held = [delivery.held for delivery in group]
-        mine = rows.lock(transaction.connection, held)
-        states = rows.load(transaction.connection, held, holder=self.recorder.holder)
+        with self._prepared(transaction.connection) as connection:
+            mine = rows.lock(connection, held)
+            states = rows.load(connection, held, holder=self.recorder.holder)
         locked = [delivery for delivery in group if delivery.id in mine and delivery.held in states]
         for delivery in locked:
             delivery.state = states[delivery.held]
@@ -161,15 +180,17 @@ class LocalRunner:
             hooks = transaction.hooks()
             outcome = self._body(transaction, delivery, shared=shared)
             if shared and transaction.hooks() != hooks:
-                raise _Alone(f"{delivery.label} registers commit hooks of its own")
+                raise _Alone(f"{delivery.label} registers commit hooks of its own, or sets something in the session")
             if outcome is not None:
                 happened.append((delivery, outcome))
+        if shared and (release := getattr(transaction, "release", None)):
+            release()
         return happened
 
     def _body(self, transaction: LocalTransaction, delivery: Delivery, *, shared: bool) -> Answer | Misplaced | None:
         outcome: Answer | Misplaced | None = None
         try:
-            with transaction.savepoint():
+            with self._savepoint(transaction, shared=shared):
                 outcome = self.perform(delivery, transaction)
                 if not isinstance(outcome, Succeeded):
                     raise _RolledBack(outcome)

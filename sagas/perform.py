@@ -49,6 +49,7 @@ from sagas.ports import LocalTransaction
 from sagas.requests import to_continue
 from sagas.store.rows import Delivery
 from sagas.takeover import Argument, Ask, Beget, Choose, Memory, Misplaced, Run, Wait, assess
+from sagas.unrun import found_undone, undone, unrun
 from sagas.waits import Wait as WaitStep
 
 NULL = Raw(b"null")
@@ -235,6 +236,8 @@ def _choose(body: Body) -> AnswerEvent:
     assert when is not None
     try:
         found = when(body.definition._for_run(body))
+        if said := unrun(found):  # which would count as true
+            raise TypeError(f"when= of step {event.step!r} returned {said}; it is no `async def`")
     except KeyboardInterrupt:
         raise
     except BaseException as problem:
@@ -276,7 +279,7 @@ def _ask(body: Body) -> Calls:
     if found is NOT_DONE:
         return assess(plan, state, event, not_done=True)
     if undoing:
-        return Succeeded(event, NULL, Source.RESOLVE)
+        return found_undone(event, found, body)
     if isinstance(found, ContinueAs) and event.direction is Direction.DO:
         return _continue(body, found, Source.RESOLVE)
     stored = _store(body, found)
@@ -316,8 +319,7 @@ def _run(body: Body, action: Run) -> Calls:
             outcome = yield Call(step.body, (run,), step.awaited)
         else:
             assert step.undo is not None
-            yield Call(step.undo.body, (run, body.argument(action.argument)), step.undo.awaited)
-            outcome = None
+            outcome = yield Call(step.undo.body, (run, body.argument(action.argument)), step.undo.awaited)
     except errors.Refused as refused:
         return Refused(event, body.error_text(refused), partly=body.effects > 0)
     except errors.LeaseLost:
@@ -332,7 +334,7 @@ def _run(body: Body, action: Run) -> Calls:
         return Failed(event, body.error_text(problem), give_up=isinstance(problem, retry.give_up_on))
     reached(Point.AFTER_BODY, label)
     if not going_forward:
-        return Succeeded(event, NULL)
+        return undone(event, outcome, body)
     if isinstance(outcome, ContinueAs):
         return _continue(body, outcome)
     stored = _store(body, outcome)
@@ -380,19 +382,11 @@ def _store(body: Body, outcome: Any, of: str = "") -> Raw | Unstorable:
             outcome, step.result_type, limit=body.limit, what=f"result of step {step.name!r}", error=errors.Unstorable,
             of=of,
         )  # fmt: skip
-    except errors.CodecError as problem:
-        if inspect.isawaitable(outcome) or inspect.isgenerator(outcome):
-            return _not_run(body, outcome)
-        if not of:  # once more, so that the message says which saga it is about
+    except errors.CodecError as refused:
+        problem = refused
+        if said := unrun(outcome):
+            problem = errors.Unstorable(f"result of step {step.name!r}: {said}")
+        elif not of:  # once more, so that the message says which saga it is about
             return _store(body, outcome, of=body.delivery.label)
         return Unstorable(body.attempt_event, body.error_text(problem))
     return Raw(raw)
-
-
-def _not_run(body: Body, outcome: Any) -> Unstorable:
-    if inspect.iscoroutine(outcome):
-        outcome.close()  # or Python warns about it long after, in some other place
-    problem = errors.Unstorable(
-        f"result of step {body.declared().name!r}: a {type(outcome).__name__} that nobody ran"
-    )  # fmt: skip
-    return Unstorable(body.attempt_event, body.error_text(problem))

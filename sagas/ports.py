@@ -105,7 +105,17 @@ class LocalTransaction(Protocol):
         """A savepoint that is rolled back when the block raises, commit hooks included."""
 
     def hooks(self) -> int:
-        """How many commit hooks are registered so far."""
+        """How many commit hooks are registered so far, and settings made in the session."""
+
+
+class Joining(LocalTransaction, Protocol):
+    """One that opens the savepoints of a group in fewer round trips than one by one. No store needs to."""
+
+    def joined(self) -> AbstractContextManager[None]:
+        """As `savepoint`, but what it raises may also say that the whole group has to be rolled back."""
+
+    def release(self) -> None:
+        """End the last of these savepoints: what follows belongs to no body."""
 
 
 class Store(Protocol):

@@ -32,7 +32,7 @@ PACKAGE: Final = "sagas.store"
 BATCH: Final = 200  # sagas in one statement that somebody waits for
 SHARE: Final = 0.04  # of the time of one connection, when done beside other work
 FEWEST, MOST = 5, 500  # sagas in one statement beside other work
-AIM: Final = 0.02  # seconds that such a statement should take
+AIM: Final = 0.1  # seconds that such a statement should take: of five sagas it takes 10 ms, of 200 not 100
 IDLE: Final = 60.0  # seconds until another look when nothing is old enough
 NO_JIT: Final = "set local jit = off"  # compiling takes longer than all the rest, and is not shared between statements
 DAY: Final = timedelta(days=1).total_seconds()
@@ -158,6 +158,9 @@ class Pruner:
                 pause = self.run_once()
             except psycopg.Error as problem:
                 log.warning("nothing is pruned for now: %s", problem)
+                pause = self._idle
+            except Exception:  # of whatever finds out how to connect, say: this thread must not end
+                log.exception("nothing is pruned for now")
                 pause = self._idle
 
     def run_once(self) -> float:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from celery import Celery
 from celery.exceptions import QueueNotFound
+from kombu.exceptions import OperationalError
+from kombu.messaging import Producer
 
 from sagas_celery.checks import NO_QUEUE_NAMED, TASK
-from sagas_celery.messages import confirms, routes
+from sagas_celery.messages import UNCERTAIN, confirms, routes
 from sagas_celery.sender import Sender
 from sagas_outbox.claims import Held
-from sagas_outbox.relay import UnknownQueue
+from sagas_outbox.relay import Addressed, UnknownQueue
 
 VERSION = 1  # of the message
+TOGETHER = 25  # messages in a round trip
+PIPELINED = ("redis", "rediss", "sentinel")  # brokers that take several in one; others answer for each
 
 
 class CeleryPublisher:
@@ -54,10 +58,36 @@ class CeleryPublisher:
 
     def publish_traced(self, queue: str, rows: Sequence[Held], traces: Mapping[int, str]) -> None:
         """The same, with the W3C traceparent of rows, by id, for workers to go on with."""
+        [problem] = self.publish_all([(queue, rows, traces)])
+        if problem is not None:
+            raise problem
+
+    def together(self) -> int:
+        """How many messages `publish_all` takes without needing longer than for one."""
+        return self._together
+
+    @cached_property
+    def _together(self) -> int:
+        able = hasattr(Producer, "batch")  # kombu from 5.7 on
+        return TOGETHER if able and str(self._app.connection_for_write().transport_cls) in PIPELINED else 1
+
+    def publish_all(self, messages: Sequence[Addressed]) -> Sequence[UnknownQueue | None]:
+        """Publish several messages: one hand-over to the thread, and one round trip.
+
+        Args:
+            messages: queue, rows and traces of each.
+
+        Returns:
+            For each why it went nowhere, or None.
+
+        Raises:
+            TimeoutError: the broker did not answer in time; it may still take some of them.
+            Exception: whatever the client raised; the broker may have taken some of them.
+        """
         if self._sender is None:
             self._sender = Sender(self._app, self._timeout, confirms(self._app))
-        said = message(self._store, rows, traces)
-        self._sender.do(partial(_publish, self._app, queue, said), self._timeout)
+        said = [(queue, message(self._store, rows, traces)) for queue, rows, traces in messages]
+        return self._sender.do(partial(_publish_all, self._app, said), self._timeout)
 
     def reset(self) -> None:
         """Leave the connection behind; the next publish opens another."""
@@ -73,7 +103,19 @@ def message(store: str, rows: Sequence[Held], traces: Mapping[int, str] | None =
     return said | {"traces": {str(row): trace for row, trace in traces.items()}} if traces else said
 
 
-def _publish(app: Celery, queue: str, body: dict[str, Any], producer: Any) -> None:
+def _publish_all(
+    app: Celery, messages: Sequence[tuple[str, dict[str, Any]]], producer: Any
+) -> list[UnknownQueue | None]:  # fmt: skip
+    if len(messages) == 1:
+        return [_publish(app, queue, body, producer) for queue, body in messages]
+    try:
+        with producer.batch(max_size=TOGETHER):
+            return [_publish(app, queue, body, producer) for queue, body in messages]
+    except UNCERTAIN as problem:  # the same as from a message that travels alone
+        raise OperationalError(str(problem.__cause__ or problem)) from problem
+
+
+def _publish(app: Celery, queue: str, body: dict[str, Any], producer: Any) -> UnknownQueue | None:
     target = app.conf.task_default_queue if queue == NO_QUEUE_NAMED else queue
     try:
         app.send_task(
@@ -81,4 +123,7 @@ def _publish(app: Celery, queue: str, body: dict[str, Any], producer: Any) -> No
             expires=None, countdown=None, eta=None, argsrepr="()", kwargsrepr=f"<{len(body['rows'])} rows>",
         )  # fmt: skip
     except QueueNotFound as problem:
-        raise UnknownQueue(f"{problem.args[0]}; add it there, or name another queue in the step") from problem
+        unknown = UnknownQueue(f"{problem.args[0]}; add it there, or name another queue in the step")
+        unknown.__cause__ = problem
+        return unknown
+    return None

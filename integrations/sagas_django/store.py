@@ -5,22 +5,30 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import psycopg
 from asgiref.sync import sync_to_async
-from django.db import connections, transaction
+from django.db import Error, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 from django.dispatch import receiver
+from psycopg.pq import TransactionStatus
+from psycopg.sql import SQL, Identifier
 
-from sagas.endings import ending
-from sagas.errors import ConfigurationError
+from sagas.endings import ending, outlasts, setting
+from sagas.errors import ConfigurationError, SagaError
+from sagas.opening import LOST, Opening
 from sagas.registry import registry
 from sagas.settings import Settings
 from sagas_django.conf import sagas_settings
 from sagas_outbox.link import LIMITS, cut
 
+SWALLOWED = (
+    "the step returned although a query of its own had failed, so its writes cannot be committed; "
+    "let the error out of the step, or wrap the query in atomic()"
+)
 DJANGO_ONLY = ("cursor_factory", "context", "assume_role", "pool", "server_side_binding", "isolation_level")
 
 
@@ -38,6 +46,8 @@ class DjangoStore:
         given = connections[self.name].get_connection_params()
         parameters = {name: value for name, value in given.items() if name not in DJANGO_ONLY}
         connection = psycopg.connect(**(LIMITS | parameters), autocommit=True)
+        if role := connections[self.name].settings_dict["OPTIONS"].get("assume_role"):
+            connection.execute(SQL("set role {}").format(Identifier(role)))
         connection.prepare_threshold = 1 if self.settings.prepared else None
         return connection
 
@@ -47,7 +57,10 @@ class DjangoStore:
         try:
             with transaction.atomic(using=self.name):
                 self._bound()
-                yield DjangoLocal(self.name)
+                local = DjangoLocal(self.name)
+                yield local
+            if local.has_set_for_good and not connections[self.name].in_atomic_block:
+                connections[self.name].close()  # or it would hold for the sagas that come next
         except psycopg.errors.ReadOnlySqlTransaction:  # a failover: the connection lives on and refuses every write
             connections[self.name].close()
             raise
@@ -130,6 +143,9 @@ class DjangoLocal:
     def __init__(self, alias: str) -> None:
         self._wrapper = connections[alias]
         self._alias = alias
+        self._before: str | None = None  # the savepoint of the body before, not released yet
+        self._settings = 0  # that bodies have made in the session
+        self.has_set_for_good = False
 
     @property
     def connection(self) -> psycopg.Connection[Any]:
@@ -143,23 +159,94 @@ class DjangoLocal:
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        with transaction.atomic(using=self._alias), self._wrapper.execute_wrapper(_refuse_the_end):
+        with transaction.atomic(using=self._alias), self._wrapper.execute_wrapper(self._look_at):
             yield
             if self._wrapper.needs_rollback:
-                raise transaction.TransactionManagementError(
-                    "the step returned although a query of its own had failed, so its writes cannot be committed; "
-                    "let the error out of the step, or wrap the query in atomic()"
-                )
+                raise transaction.TransactionManagementError(SWALLOWED)
+
+    @contextmanager
+    def joined(self) -> Iterator[None]:
+        wrapper = self._wrapper
+        wrapper.savepoint_state += 1
+        name = f"sagas_x{wrapper.savepoint_state}"
+        release = () if self._before is None else (wrapper.ops.savepoint_commit_sql(self._before),)
+        opening = Opening(self.connection, *release, wrapper.ops.savepoint_create_sql(name))
+        wrapper.savepoint_ids.append(name)
+        try:
+            with wrapper.execute_wrapper(partial(self._opens, opening)):
+                yield
+            opening.close()
+            if wrapper.needs_rollback or opening.state != TransactionStatus.INTRANS:
+                raise transaction.TransactionManagementError(SWALLOWED)
+            opening.check()
+        except BaseException:
+            opening.close()
+            self._undo(opening, name)
+            raise
+        finally:
+            wrapper.savepoint_ids.pop()
+            if opening.sent:
+                self._before = name
+
+    def release(self) -> None:
+        if self._before is not None:
+            self._wrapper.savepoint_commit(self._before)
+            self._before = None
+
+    def _undo(self, opening: Opening, name: str) -> None:
+        """As the end of a nested `atomic` block does it; raises where it cannot be done."""
+        wrapper = self._wrapper
+        if wrapper.closed_in_transaction:
+            raise SagaError(LOST)
+        opening.check()
+        wrapper.needs_rollback = False
+        if opening.sent:
+            try:
+                wrapper.savepoint_rollback(name)
+            except Error as problem:
+                raise SagaError(f"{LOST}: {problem}") from problem
+        else:
+            wrapper.run_on_commit = [each for each in wrapper.run_on_commit if name not in each[0]]
 
     def hooks(self) -> int:
-        return len(self._wrapper.run_on_commit)
+        return len(self._wrapper.run_on_commit) + self._settings
+
+    def _opens(self, opening: Opening, execute: Any, *statement: Any) -> Any:
+        return self._look_at(execute if opening.sent else partial(_takes_along, opening, execute), *statement)
+
+    def _look_at(self, execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
+        """Django refuses `commit()` in a body. By SQL it would take along the writes of those who share the
+        transaction."""
+        if isinstance(sql, str):
+            if found := ending(sql):
+                raise ConfigurationError(
+                    f"a local step must not run {found!r}: what it writes commits together with its "
+                    f"log entry when it returns; to undo it all, raise"
+                )
+            if found := setting(sql):
+                self._settings += 1
+                self.has_set_for_good |= outlasts(found)
+        return execute(sql, params, many, context)
 
 
-def _refuse_the_end(execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
-    """Django refuses `commit()` in a body. By SQL it would take along the writes of those who share the transaction."""
-    if isinstance(sql, str) and (found := ending(sql)):
-        raise ConfigurationError(
-            f"a local step must not run {found!r}: what it writes commits together with its "
-            f"log entry when it returns; to undo it all, raise"
-        )
-    return execute(sql, params, many, context)
+def _takes_along(opening: Opening, execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
+    """Send the savepoint of a body together with its first statement, where the cursor can do that."""
+    cursor = context["cursor"].cursor
+    if many or not isinstance(sql, str) or not sql.strip() or not _sends_as_is(context["connection"], cursor, opening):
+        return execute(sql, params, many, context)  # psycopg calls the opening before it sends anything
+    before = opening.take()
+    try:
+        found = execute(f"{before};\n{sql}", params, many, context)
+    except BaseException:
+        opening.failed()
+        raise
+    for _ in opening.statements:
+        cursor.nextset()
+    opening.done()
+    return found
+
+
+def _sends_as_is(wrapper: BaseDatabaseWrapper, cursor: Any, opening: Opening) -> bool:
+    """Whether a cursor may send several statements, and no wrapper of the body's own comes to see what we add."""
+    last: Any = wrapper.execute_wrappers[-1]
+    return isinstance(cursor, psycopg.ClientCursor) and isinstance(last, partial) and last.args == (opening,)

@@ -16,7 +16,7 @@ from psycopg.pq import TransactionStatus
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.orm import Session
 
-from sagas.endings import ending
+from sagas.endings import ending, outlasts, setting
 from sagas.errors import ConfigurationError, SagaError
 from sagas_sqlalchemy.sources import Source
 
@@ -37,6 +37,8 @@ class _Guard:
     def __init__(self) -> None:
         self.open = False  # to us
         self.offence: ConfigurationError | None = None
+        self.settings = 0  # that bodies have made in the session
+        self.has_set_for_good = False
 
     def refuse(self, what: str) -> NoReturn:
         self.offence = ConfigurationError(f"a local step must not call {what}: {INSTEAD}")
@@ -49,8 +51,13 @@ class _Guard:
 
 def _executes(connection: Connection, _: Any, statement: str, *rest: Any) -> None:
     guard: _Guard | None = getattr(connection, GUARD, None)
-    if guard is not None and not guard.open and (found := ending(statement)):
+    if guard is None or guard.open:
+        return
+    if found := ending(statement):
         guard.refuse(found)
+    if found := setting(statement):
+        guard.settings += 1
+        guard.has_set_for_good |= outlasts(found)
 
 
 def _commits(connection: Connection) -> None:
@@ -131,6 +138,8 @@ class SqlAlchemyLocal:
         connection.begin()
         with cls._open(connection, source, "control_fully") as local:
             yield local
+        if local._guard.has_set_for_good:
+            connection.invalidate()  # or it would hold for the sagas that come next
 
     @classmethod
     @contextmanager
@@ -220,7 +229,7 @@ class SqlAlchemyLocal:
             self._session.expunge_all()  # the next step reads what is stored, and no object of another's
 
     def hooks(self) -> int:
-        return len(self._hooks)
+        return len(self._hooks) + self._guard.settings
 
     def _listeners(self) -> Any:
         return self._session.dispatch.after_commit

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Protocol, runtime_checkable
 from uuid import uuid4
 
@@ -35,6 +35,7 @@ PACES_EVERY = 1.0  # seconds between two looks at how long bodies take
 UNDER_WAY_DOUBLINGS = 2  # of the publish window, for which an unbegun row counts as under way: it may be lost
 
 Subject = tuple[str, str, str]  # saga name, step, direction
+Addressed = tuple[str, Sequence[Held], Mapping[int, str]]  # a message: its queue, its rows, W3C traceparents by row
 
 
 class UnknownQueue(Exception):
@@ -62,6 +63,21 @@ class TracingPublisher(Protocol):
 
     def publish_traced(self, queue: str, rows: Sequence[Held], traces: Mapping[int, str]) -> None:
         """As `publish`, with the W3C traceparent of rows, by id."""
+
+
+@runtime_checkable
+class ManyPublisher(Protocol):
+    """One that can publish several messages for less than one after the other."""
+
+    def together(self) -> int:
+        """How many messages at most; a relay that is to end looks up between."""
+
+    def publish_all(self, messages: Sequence[Addressed]) -> Sequence[UnknownQueue | None]:
+        """Publish messages, in order; for each None, or why its queue cannot be published to. Bounded in time.
+
+        Raises:
+            Exception: any; the broker did not take all of them, or nobody knows.
+        """
 
 
 class Spans(Protocol):
@@ -118,6 +134,7 @@ class Relay:
         self.holder = f"relay:{uuid4().hex}"
         self.settings, self.queues = settings, frozenset(queues)
         self._connect, self._publisher, self._read_paces = connect, publisher, paces
+        self._many = publisher if isinstance(publisher, ManyPublisher) else None
         self._spans = spans
         self._link = Link(connect)
         self._presence = Presence(self.holder, queues)
@@ -233,42 +250,58 @@ class Relay:
                 flight.look(unbegun)
 
     def _publish(self, claimed: Sequence[Claimed]) -> list[Claimed]:
-        """Publish message after message; returns the rows that were not published."""
+        """Publish messages, several at once where that can be; returns the rows that were not published."""
         messages, unknown = self._messages(claimed), list[Claimed]()
-        for position, (queue, rows) in enumerate(messages):
-            if self._draining.is_set():
-                return unknown + [row for _, left in messages[position:] for row in left]
+        while messages and not self._draining.is_set():
+            now = messages[: self._many.together() if self._many else 1]
             try:
-                self._hand_over(queue, rows)
-            except UnknownQueue as problem:
-                log.error("queue %r cannot be published to, its rows wait, others go on: %s", queue, problem)
-                unknown += rows
-                continue
+                outcomes = self._hand_over(now)
             except Exception as problem:
                 self._failures += 1
                 log.warning(
                     "the broker did not take a message for queue %r (failure %d in a row); its rows stay due: %r",
-                    queue, self._failures, problem,
+                    now[0][0], self._failures, problem,
                 )  # fmt: skip
                 self._publisher.reset()
-                return unknown + [row for _, left in messages[position:] for row in left]
-            if self._failures:
-                log.warning("the broker takes messages again, after %d failures in a row", self._failures)
-            self._failures = 0
-            self._flight(queue).add(rows, UNDER_WAY_DOUBLINGS, lambda row: self._seconds(row.work))
-            reached(Point.AFTER_PUBLISH, queue)
-        return unknown
+                break
+            messages = messages[len(now) :]
+            for (queue, rows), why_not in zip(now, outcomes, strict=True):
+                if why_not is None:
+                    self._published(queue, rows)
+                else:
+                    log.error("queue %r cannot be published to, its rows wait, others go on: %s", queue, why_not)
+                    unknown += rows
+        return unknown + [row for _, left in messages for row in left]
 
-    def _hand_over(self, queue: str, rows: Sequence[Claimed]) -> None:
-        held = [(row.id, row.token) for row in rows]
-        if self._spans is None:
-            self._publisher.publish(queue, held)
-            return
-        with self._spans.sending(queue, rows) as traces:
-            if traces and isinstance(self._publisher, TracingPublisher):
-                self._publisher.publish_traced(queue, held, traces)
-            else:
-                self._publisher.publish(queue, held)
+    def _published(self, queue: str, rows: Sequence[Claimed]) -> None:
+        if self._failures:
+            log.warning("the broker takes messages again, after %d failures in a row", self._failures)
+        self._failures = 0
+        self._flight(queue).add(rows, UNDER_WAY_DOUBLINGS, lambda row: self._seconds(row.work))
+        reached(Point.AFTER_PUBLISH, queue)
+
+    def _hand_over(self, messages: Sequence[tuple[str, list[Claimed]]]) -> Sequence[UnknownQueue | None]:
+        """Publish some messages: several only where the publisher takes them together."""
+        with ExitStack() as spans:
+            addressed: list[Addressed] = [
+                (
+                    queue,
+                    [(row.id, row.token) for row in rows],
+                    spans.enter_context(self._spans.sending(queue, rows)) if self._spans is not None else {},
+                )
+                for queue, rows in messages
+            ]
+            if self._many is not None:
+                return self._many.publish_all(addressed)
+            [(queue, held, traces)] = addressed
+            try:
+                if traces and isinstance(self._publisher, TracingPublisher):
+                    self._publisher.publish_traced(queue, held, traces)
+                else:
+                    self._publisher.publish(queue, held)
+            except UnknownQueue as problem:
+                return [problem]
+            return [None]
 
     def _release(self, connection: Connection, rows: Iterable[Claimed]) -> None:
         held = [(row.id, row.token) for row in rows]

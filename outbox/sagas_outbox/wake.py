@@ -71,4 +71,7 @@ class Ear:
             except psycopg.Error as problem:
                 log.info("cannot listen for wake-ups, polling goes on: %s", problem)
                 self._stop.wait(1.0)
+            except Exception:  # of whatever finds out how to connect, say: this thread must not end
+                log.exception("cannot listen for wake-ups, polling goes on")
+                self._stop.wait(1.0)
         self._link.close()

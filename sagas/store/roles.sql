@@ -109,6 +109,7 @@ grant execute on function sagas_spent_v1(integer[], bigint, bigint), sagas_unloc
 grant select on sagas_outbox, sagas_dedupe, sagas_signal, sagas_pause, sagas_pace, sagas_message, sagas_inbox,
     sagas_schedule, sagas_process, sagas_tombstone, sagas_archive, sagas_tally, sagas_lock, sagas_queue, sagas_slot,
     sagas_v_status, sagas_v_steps, sagas_v_failures, sagas_v_attempts, sagas_v_queues to sagas_operator;
+grant select on sequence sagas_outbox_id_seq, sagas_message_id_seq to sagas_operator; -- `doctor` compares them
 grant insert on sagas_dedupe to sagas_operator; -- a form that is sent twice counts once
 grant update (due_at) on sagas_outbox to sagas_operator; -- what was paused is due
 grant update (updated_at) on sagas_saga to sagas_operator; -- which locking a row needs, and no more than that

@@ -42,6 +42,25 @@ with model as (
 insert into sagas_outbox (saga_id, kind, step, direction, queue, lane)
 select made.id, 'step', the_step, 'do', the_queue, the_lane from made, model
 """
+
+# What working those off leaves behind: a begin, two records, and the end of the row. Each is a statement of its own,
+# and so leaves a version of the row.
+PAST = (
+    """update sagas_outbox
+        set holder = 'worker:past', deliveries = 1, publishes = 1, first_begun_at = clock_timestamp(),
+            due_at = clock_timestamp() + interval '30 seconds'
+        where saga_id in (select id from past)""",
+    *(f"""with saga as (
+            update sagas_saga set seq = seq + 1, updated_at = clock_timestamp() where id in (select id from past))
+        update sagas_outbox set step = '{step}', token = token + 1, first_begun_at = clock_timestamp()
+        where saga_id in (select id from past)""" for step in ("second", "third")),
+    """with saga as (
+            update sagas_saga set seq = seq + 2, status = 'completed', finished_at = clock_timestamp(),
+                updated_at = clock_timestamp() where id in (select id from past))
+        delete from sagas_outbox where saga_id in (select id from past)""",
+)  # fmt: skip
+PAST_IDS = """create temp table past on commit drop as
+select s.id from sagas_saga s where s.name = %(name)s and s.finished_at is null and s.key like %(key)s || '-%%'"""
 SLICE = 50_000  # sagas in one statement
 
 
@@ -64,6 +83,23 @@ def fill_finished(
 def fill_due(connection: psycopg.Connection[object], *, name: str, key: str, count: int) -> None:
     """Add so many copies of a saga that was just started, all of them due."""
     _fill(connection, DUE, count, {"name": name, "key": key})
+
+
+def fill_past(connection: psycopg.Connection[object], *, name: str, key: str, count: int) -> None:
+    """Start so many copies of a saga that was just started, and end them, as workers would, row version by row version.
+
+    A transaction that is older keeps all these versions in tables and indexes. Of the log only the first entries are
+    written, which nothing ever updates.
+    """
+    known = {"name": name, "key": key}
+    for number in range(0, count, SLICE):
+        connection.execute(DUE, {**known, "from": number, "to": min(number + SLICE, count) - 1})
+        with connection.transaction():
+            connection.execute(PAST_IDS, known)
+            connection.execute("analyze past")
+            for statement in PAST:
+                connection.execute(statement)  # type: ignore[arg-type]
+    connection.execute("vacuum analyze")
 
 
 def _fill(

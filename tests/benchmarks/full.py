@@ -19,7 +19,7 @@ from contextlib import contextmanager
 import click
 
 from tests.benchmarks.comparisons import COMPARISONS, PAYLOADS, THREADS
-from tests.benchmarks.peer_env import ALL, peer_python
+from tests.benchmarks.peer_env import ALL, draw, peer_python
 from tests.benchmarks.report import Outcome, Verdict, as_json, compare, exit_status, table
 from tests.benchmarks.runner import PEERS, Places, Script, about, end_at_sigterm, measure, places
 from tests.benchmarks.scripts import ROOT, NotRun
@@ -59,7 +59,7 @@ def scripts(at: Places, url: str) -> tuple[Script, ...]:
             at.ours(f"ours_{state}", kind, count, LIMIT, measures=_latencies(f"{state}_{kind}"))
             for state, count in (("idle", 100), ("loaded", 2000)) for kind in ("embedded", "celery")
         ),
-        at.ours("ours_pruning", 3000, LIMIT, measures=("ours.pruning", "ours.not_pruning")),
+        at.ours("ours_pruning", 12, measures=("ours.pruning", "ours.not_pruning")),
         at.ours("ours_needs", 2000, LIMIT, measures=NEEDS),
         at.ours("ours_fan_out", 10_000, 60.0, measures=("ours.fan_out", "ours.single")),
         *(
@@ -105,7 +105,7 @@ def main(rounds: int, limit: float, keys: tuple[str, ...]) -> None:
         click.echo(line)
     RESULT.parent.mkdir(exist_ok=True)
     RESULT.write_text(json.dumps(as_json(outcomes, measured, about(len(measured))), indent=2) + "\n")
-    _draw(python)
+    draw(python, "picture.py", RESULT, PICTURE)
     click.echo(f"{len(measured)} interleaved rounds, {time.monotonic() - begun:.0f} s; "
                f"{RESULT.relative_to(ROOT)}, {PICTURE.relative_to(ROOT)}")  # fmt: skip
     sys.exit(exit_status(outcomes))
@@ -139,12 +139,6 @@ def _slow_server(python: str) -> Iterator[str]:
     finally:
         server.kill()
         server.wait()
-
-
-def _draw(python: str) -> None:
-    """The picture, by a library that only the peers' environment has."""
-    script = ROOT / "tests" / "benchmarks" / "picture.py"
-    subprocess.run([python, str(script), str(RESULT), str(PICTURE)], check=True, timeout=60)
 
 
 if __name__ == "__main__":

@@ -1,52 +1,149 @@
-"""Ours: a backlog of sagas and one embedded worker, with and without old sagas to prune beside it.
+"""Ours: an embedded worker at full load, with and without the pruner at work beside it.
 
-`python -m tests.benchmarks.ours_pruning COUNT SECONDS` prints a line for each. Both run in the same tables, full of
-sagas that ended long ago, by turns: without, with, with, without.
+`python -m tests.benchmarks.ours_pruning SECONDS` prints a line for each. In tables full of sagas that ended long ago
+one worker works off one backlog, and every half second the pruner, which keeps to its own pace, is let go on or held:
+with, without, without, with, and so on. So both sides have the same tables, the same plans and the same moods of the
+machine.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import sys
+import threading
+import time
+from itertools import cycle, islice
+from uuid import uuid4
 
 import psycopg
 
+from sagas import Saga, external_step
+from sagas.embedded import Embedded
+from sagas.retention import Pruner
 from sagas_django.store import DjangoStore
-from tests.benchmarks.filling import fill_finished
-from tests.benchmarks.ours import EMBEDDED_WORKER, connection, drained
+from tests.benchmarks.filling import fill_due, fill_finished
+from tests.benchmarks.ours import clear, connection, transaction
 from tests.benchmarks.report import Measurement
-from tests.benchmarks.sagas import Noop
+from tests.benchmarks.sagas import Noop, NoopInput
 from tests.benchmarks.scripts import NotRun
 
-OLD = 20_000  # sagas that may be pruned: more than one measurement prunes
+OLD = 20_000  # sagas that may be pruned: more than are pruned meanwhile
 DAYS = 400  # since they ended
-LEFT = "select count(*) from sagas_saga where key like 'finished-%'"
+BACKLOG = 2500  # sagas for each second: more than are worked off
+SLICE = 0.5  # seconds; short, since a busy machine has other moods every second
+WARM_UP = 1.5  # seconds, with pruning
+TRIALS = 8  # passes without rest after which the pruner has found out how many it can take
+HELD = 0.02  # seconds until the pruner looks again whether it is held, and whether it has rested
+BUSY = 0.02  # share of the time that the pruner has to have been at work; it aims at 0.04
+LEFT = "select count(*), (select count(*) from sagas_tombstone) from sagas_saga where key like 'finished-%'"
+ORDER = (False, False, True, True)  # whether it prunes in the next slice; the first one does
 
 
-def main(count: int, seconds: float) -> None:
-    """Measure both twice."""
+class Counted(Saga[NoopInput], name="bench.counted", version=1):
+    """Three external steps that do nothing but count."""
+
+    done = 0
+
+    @external_step(compensate=None)
+    def first(self) -> None: ...
+
+    @external_step(compensate=None)
+    def second(self) -> None: ...
+
+    @external_step(pivot=True)
+    def third(self) -> None:
+        with counting:
+            Counted.done += 1
+
+
+counting = threading.Lock()
+
+
+class Held(Pruner):
+    """A pruner that can be held, and says what it has done."""
+
+    def __init__(self, store: DjangoStore) -> None:
+        super().__init__(store)
+        self.goes = threading.Event()
+        self.pruned, self.passes, self.busy = 0, 0, 0.0
+        self._rest, self._looked = 0.0, time.monotonic()
+        self.at_work = threading.Lock()
+        self.on_pass = self._note
+
+    def run_once(self) -> float:
+        """Nothing while it is held, which is no rest either."""
+        with self.at_work:
+            began, passed = time.monotonic(), time.monotonic() - self._looked
+            self._looked = began
+            if self.goes.is_set():
+                self._rest -= passed
+                if self._rest <= 0:
+                    self._rest = super().run_once()
+                    self._looked = time.monotonic()
+                    self.busy += self._looked - began
+            return HELD
+
+    def try_out(self) -> None:
+        """A pass without a rest."""
+        self._rest = 0.0
+        self.run_once()
+
+    def _note(self, pruned: int) -> None:
+        self.pruned += pruned
+        self.passes += 1
+
+
+def fill(seconds: float) -> None:
+    """A backlog, and sagas to prune."""
+    clear()
     with connection.cursor() as cursor:
         cursor.execute(LEFT)
-        left = int(cursor.fetchone()[0])
-        cursor.execute("select count(*) from sagas_tombstone")
-        gone = int(cursor.fetchone()[0])
+        left, gone = cursor.fetchone()
+    key = f"model-{uuid4()}"
+    with transaction.atomic():
+        Counted.start(NoopInput(0), key=key)
     with psycopg.connect(DjangoStore("default").connect().info.dsn, autocommit=True) as own:
+        fill_due(own, name=Counted.saga_name, key=key, count=int(BACKLOG * (seconds + WARM_UP)))
         fill_finished(own, Noop, OLD - left, days=DAYS, first=left + gone)
-    took: dict[bool, list[Measurement]] = {True: [], False: []}
-    for prunes in (False, True, True, False):
-        os.environ["BENCH_SAGAS"] = json.dumps({"PRUNE": prunes})
-        took[prunes].append(drained("", count, seconds, *EMBEDDED_WORKER))
-    with connection.cursor() as cursor:
-        cursor.execute(LEFT)
-        pruned = OLD - int(cursor.fetchone()[0])
-    if not pruned:
-        raise NotRun("ours.pruning: nothing was pruned meanwhile")
-    for prunes, name in ((True, "ours.pruning"), (False, "ours.not_pruning")):
-        notes = {"pruned": pruned} if prunes else {}
-        spent = sum(one.seconds for one in took[prunes])
-        print(Measurement(name=name, count=2 * count, seconds=spent, notes=notes).line())
+
+
+def main(seconds: float) -> None:
+    """Measure both for so many seconds together."""
+    fill(seconds)
+    embedded, pruner = Embedded(DjangoStore("default")), Held(DjangoStore("default"))
+    worker = threading.Thread(target=embedded.run, daemon=True)
+    pruner.goes.set()
+    for _ in range(TRIALS):
+        pruner.try_out()
+    worker.start()
+    pruner.start()
+    time.sleep(WARM_UP)
+    before = pruner.pruned, pruner.passes, pruner.busy
+    done, took = {True: 0, False: 0}, {True: 0.0, False: 0.0}
+    begun, had, prunes = time.monotonic(), Counted.done, True
+    for after in islice(cycle(ORDER), len(ORDER) * max(1, round(seconds / SLICE / len(ORDER)))):
+        time.sleep(max(0.0, begun + SLICE - time.monotonic()))
+        with pruner.at_work:  # a pass is counted where it began, to its end
+            now, done_now = time.monotonic(), Counted.done
+            (pruner.goes.set if after else pruner.goes.clear)()
+        took[prunes] += now - begun
+        done[prunes] += done_now - had
+        begun, had, prunes = now, done_now, after
+    pruned, passes, busy = pruner.pruned - before[0], pruner.passes - before[1], pruner.busy - before[2]
+    left = int(BACKLOG * (seconds + WARM_UP)) - Counted.done
+    pruner.stop()
+    embedded.stop()
+    worker.join(timeout=30)
+    clear()
+    if left <= 0:
+        raise NotRun("ours.pruning: the backlog was worked off before the time was up")
+    if busy < BUSY * took[True]:
+        raise NotRun(
+            f"ours.pruning: only {pruned} sagas were pruned meanwhile, in {passes} passes that took {busy:.2f} s"
+        )
+    notes = {"pruned_per_second": round(pruned / took[True], 1), "passes": passes, "busy": round(busy / took[True], 4)}
+    print(Measurement(name="ours.pruning", count=done[True], seconds=took[True], notes=notes).line())
+    print(Measurement(name="ours.not_pruning", count=done[False], seconds=took[False]).line())
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), float(sys.argv[2]))
+    main(float(sys.argv[1]))

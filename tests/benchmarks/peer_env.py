@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 from tests.benchmarks.scripts import ROOT, NotRun, tail
 
@@ -34,6 +35,22 @@ def peer_python(peers: tuple[str, ...] = QUICK) -> str:
     _run([*PIP, "--python", str(python), "install", "--quiet", *peers])
     done.write_text("\n".join(needs))  # last: an install that was cut short is begun again
     return str(python)
+
+
+def draw(python: str, script: str, source: Path, target: Path) -> None:
+    """Draw figures by a library that only the peers' environment has.
+
+    Args:
+        python: the peers', with all of them.
+        script: file beside this one.
+        source: JSON.
+        target: SVG.
+
+    Raises:
+        subprocess.SubprocessError: it could not be drawn.
+    """
+    path = ROOT / "tests" / "benchmarks" / script
+    subprocess.run([python, str(path), str(source), str(target)], check=True, timeout=60)
 
 
 def _run(command: list[str]) -> None:

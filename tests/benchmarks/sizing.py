@@ -22,6 +22,15 @@ FEWEST = 2  # processes of each kind, so that one may die
 CHILDREN = 2  # of the Celery worker that was measured
 
 
+# the comparisons that measure them
+KEYS = ("embedded", "celery", "limit", *(f"{what}-{kind}" for what in ("memory", "connections")
+                                         for kind in ("embedded", "relay", "celery-child")))  # fmt: skip
+
+
+class Missing(Exception):
+    """The figures are not all there; the message says which, and how to measure them."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figures:
     """What the bench measured. The names are those of its measurements, without `ours.`."""
@@ -38,13 +47,26 @@ class Figures:
 
     @classmethod
     def of_bench(cls, path: Path) -> Figures:
-        """Medians of a run of `make bench`, read from its JSON; it has to have measured all of them."""
+        """Medians of a run of `make bench`, read from its JSON.
+
+        Raises:
+            Missing: it has not measured all of them, or is no such file.
+        """
         found: dict[str, list[float]] = {}
-        for each in json.loads(path.read_text()).get("rounds", []):
+        try:
+            rounds = json.loads(path.read_text())["rounds"]
+        except (OSError, ValueError, KeyError, TypeError) as problem:
+            raise Missing(f"{path} is no result of `make bench`: {type(problem).__name__}: {problem}") from problem
+        for each in rounds:
             for one in each:
                 name = one["name"].removeprefix("ours.").removeprefix("limit.")
                 rate = not name.startswith(("memory_", "connections_"))
                 found.setdefault(name, []).append(one["per_second"] if rate else one["seconds"])
+        if missing := [field.name for field in fields(cls) if field.name not in found]:
+            raise Missing(
+                f"{path} lacks {', '.join(missing)}: run `make bench` to its end, or measure what the tables need: "
+                f"python -m tests.benchmarks.full {' '.join(KEYS)}"
+            )
         return cls(**{field.name: median(found[field.name]) for field in fields(cls)})
 
     @classmethod
@@ -89,6 +111,9 @@ def bodies(rate: float, steps: int, seconds: float) -> int:
 
 
 if __name__ == "__main__":
-    figures = Figures.of_bench(Path(sys.argv[1])) if len(sys.argv) > 1 else Figures.of_page(PAGE.read_text())
+    try:
+        figures = Figures.of_bench(Path(sys.argv[1])) if len(sys.argv) > 1 else Figures.of_page(PAGE.read_text())
+    except Missing as problem:
+        sys.exit(str(problem))
     print(*(f"{field.name}: {getattr(figures, field.name):,.0f}" for field in fields(figures)), sep="\n")
     print(*rows(figures), sep="\n")

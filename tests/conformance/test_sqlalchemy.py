@@ -18,11 +18,11 @@ from tests.conformance.alchemy import Alchemy, Base
 BLOCKING = [
     pytest.param(("psycopg", Session), id="psycopg-Session"),
     pytest.param(("psycopg2", Session), id="psycopg2-Session"),
-    pytest.param(("psycopg", lambda engine: engine.connect()), id="psycopg-Connection"),
+    pytest.param(("psycopg", lambda engine: engine.connect()), id="psycopg-Connection", marks=pytest.mark.full),
 ]
 AWAITED = [
     pytest.param(("asyncpg", AsyncSession), id="asyncpg-AsyncSession"),
-    pytest.param(("psycopg", AsyncSession), id="psycopg-AsyncSession"),
+    pytest.param(("psycopg", AsyncSession), id="psycopg-AsyncSession", marks=pytest.mark.full),
     pytest.param(("asyncpg", AsyncConnection), id="asyncpg-AsyncConnection"),
 ]
 

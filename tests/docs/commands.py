@@ -122,7 +122,9 @@ def _make(arguments: Sequence[str]) -> Iterator[str]:
 
 def _pip(arguments: Sequence[str]) -> Iterator[str]:
     for word in arguments:
-        found = re.fullmatch(r"(?:outbox-sagas|/path/to/this/clone)\[(.+)\]", word)
+        if word.startswith("outbox-sagas"):
+            yield "it is in no package index yet: install /path/to/this/clone"
+        found = re.fullmatch(r"(?:/path/to/this/clone|\./wheels/[\w.-]+\.whl)\[(.+)\]", word)
         for extra in found[1].split(",") if found else ():
             if extra not in extras():
                 yield f"no extra {extra!r}"

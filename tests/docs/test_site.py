@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.reading import ROOT
+from tests.docs.test_reference import NAMED
 
 ASSET = re.compile(r"<(?:script|link|img)\b[^>]*?(?:src|href)=[\"']?(https?://[^\"'> ]+)")
 
@@ -38,6 +39,8 @@ def test_the_site_is_built(tmp_path: Path) -> None:
     assert "PlaceOrder" in (tmp_path / "site" / "about.html").read_text()
     api = (tmp_path / "site" / "api.html").read_text()
     assert "own_transaction" in api and "KeyConflict" in api
+    reference = api + (tmp_path / "site" / "api-integrations.html").read_text()
+    assert [name for name in NAMED if f'id="{name}"' not in reference] == [], "the reference shows what it names"
     schema = (tmp_path / "site" / "sql-schema.html").read_text()
     assert "due_at" in schema
     assert [table for table in tables() if f'id="{table}"' not in schema] == [], (

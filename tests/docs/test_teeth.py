@@ -22,6 +22,7 @@ from tests.docs.test_blocks import unreadable
         "sagas --app shop.db:sagas worker --concurency 4",
         "make tset",
         "pip install '/path/to/this/clone[djnago]'",
+        "pip install 'outbox-sagas[django]'",
         "celery -A mysite wroker",
         "celery -A mysite worker --concurency 4",
         "cd /srv && python manage.py migrte",

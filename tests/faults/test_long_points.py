@@ -48,7 +48,7 @@ def test_nobody_dies(relayed: bool, new_long: NewLong) -> None:
     assert abs(len(lives.trace) - MOST[relayed]) <= 5, [str(place) for place in lives.trace]
 
 
-@pytest.mark.parametrize(("relayed", "number"), sampled("test_single_long", "long singles", SINGLES, 50))
+@pytest.mark.parametrize(("relayed", "number"), sampled("test_single_long", "long singles", SINGLES, 24))
 def test_single_long(relayed: bool, number: int, new_long: NewLong) -> None:
     """A process dies at any point of a wait, a sleep, a condition or the start of the next run: all is done once."""
     lives = new_long(relayed)

@@ -65,7 +65,7 @@ def test_every_point_is_a_place() -> None:
     assert {place.point for _, place, _ in SINGLES} >= of_sagas
 
 
-@pytest.mark.parametrize(("route", "place", "known"), sampled("test_single", "singles", SINGLES, 224), ids=case_id)
+@pytest.mark.parametrize(("route", "place", "known"), sampled("test_single", "singles", SINGLES, 100), ids=case_id)
 def test_single(route: Route, place: Place, known: Known, new_lives: Callable[..., Lives]) -> None:
     """A process dies anywhere: the next one comes by just what is left to do, and ends it."""
     lives = new_lives(route)
@@ -75,7 +75,7 @@ def test_single(route: Route, place: Place, known: Known, new_lives: Callable[..
     check(lives, route.end(known))
 
 
-@pytest.mark.parametrize(("route", "first", "second", "known"), sampled("test_pair", "pairs", PAIRS, 60), ids=case_id)
+@pytest.mark.parametrize(("route", "first", "second", "known"), sampled("test_pair", "pairs", PAIRS, 40), ids=case_id)
 def test_pair(route: Route, first: Place, second: Place, known: Known, new_lives: Callable[..., Lives]) -> None:
     """A process dies anywhere, and so does the one that takes over: the third ends it."""
     lives = new_lives(route)

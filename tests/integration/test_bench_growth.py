@@ -33,6 +33,7 @@ def test_every_curve_is_measured(tmp_path: Path) -> None:
             assert measured["per_second"] > 0
             assert set(measured["p99"]) == {"start", "claim", "begin", "record"}
     assert set(found["workers"]) == {"1", "2", "4"}
+    assert "</svg>" in (tmp_path / "found.svg").read_text()
 
 
 def test_it_ends_in_time_and_says_what_was_not_measured(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from tests.settings import database_from_url
 from tests.support.workers import one_worker, run_batch
 
 BATCH, BATCHES = 100, 3
+GROUPS = 3 * BATCH * BATCHES // 50  # of local steps
 EXECUTED = re.compile(r"LOG:  (?:execute [^:]*|statement): (?:--[^\n]*\n\s*)*([^\n]+)")
 NAME = re.compile(r' ".*')  # of a savepoint
 START_WAL, RUN_WAL = 1400, 5300  # bytes for each saga
@@ -57,6 +58,27 @@ class Inside(Saga[int], name="test.cost_inside", version=1):
 
     @step(pivot=True)
     def third(self) -> None: ...
+
+
+class Writing(Saga[int], name="test.cost_writing", version=1):
+    """Three local steps of one statement each."""
+
+    @step(compensate=None)
+    def first(self) -> None:
+        write()
+
+    @step(compensate=None)
+    def second(self) -> None:
+        write()
+
+    @step(pivot=True)
+    def third(self) -> None:
+        write()
+
+
+def write() -> None:
+    with connections["cost"].cursor() as cursor:
+        cursor.execute("select 'a statement of a body'")
 
 
 @pytest.fixture(scope="module")
@@ -161,11 +183,20 @@ def test_round_trips_of_external_steps(cost: str, server: Postgres) -> None:
 
 
 def test_round_trips_of_local_steps(cost: str, server: Postgres) -> None:
-    """Local steps: six statements for each group of fifty, and a savepoint for each body."""
+    """Local steps: six statements for each group of fifty; a body that sends nothing has no savepoint."""
     start(Inside)
     with executed(server) as found:
         run(Inside)
+    assert found["savepoint"] == found["release savepoint"] == 0, found
+    assert sum(found.values()) <= 4 * BATCHES + 6 * GROUPS + ENDING, found
+
+
+def test_round_trips_of_savepoints(cost: str, server: Postgres) -> None:
+    """The savepoint of a body, and the end of the one before, are sent with the first statement of the body."""
+    start(Writing)
+    with executed(server) as found:
+        run(Writing)
     bodies = 3 * BATCH * BATCHES
-    savepoints = found.pop("savepoint"), found.pop("release savepoint")
-    assert savepoints == (bodies, bodies)
-    assert sum(found.values()) <= 4 * BATCHES + 6 * bodies // 50 + ENDING, found
+    assert found.pop("savepoint") == GROUPS, found  # of the first in each group
+    assert found.pop("release savepoint") == bodies, found  # of the others, and once at the end of each group
+    assert sum(found.values()) <= 4 * BATCHES + 6 * GROUPS + ENDING, found

@@ -133,7 +133,7 @@ def test_makemessages_finds_the_words(tmp_path: Path) -> None:
     """A translator's file is made by Django's own command, without a warning, from modules and templates alike."""
     there = tmp_path / "sagas_django"
     shutil.copytree(OURS, there, ignore=shutil.ignore_patterns("__pycache__"))
-    (there / "locale").mkdir()
+    (there / "locale").mkdir(exist_ok=True)
     done = subprocess.run(
         [sys.executable, "-m", "django", "makemessages", "--locale", "eo", "--no-obsolete"],
         cwd=there, capture_output=True, text=True, timeout=60,

@@ -85,7 +85,7 @@ def site(tmp_path: Path, postgres_server: servers.Postgres) -> Iterator[Site]:
 
 def prepare(site: Site) -> None:
     """Run what the page says before a worker, and place two orders through the view."""
-    for command in commands(PLAIN, but=("sagas",)):
+    for command in commands(PLAIN, but=("sagas", "runserver")):
         site.manage(*command)
     assert "no issues" in site.manage("check", "--database", "default")
     assert site.manage("shell", "--verbosity", "0", "-c", PLACE_ORDERS).split("\n")[:2] == ["placed 1", "placed 2"]
@@ -106,7 +106,7 @@ def check_outcome(site: Site) -> None:
 def test_the_page_makes_a_project_that_runs(site: Site) -> None:
     """Settings, migrate, sagas.py, start in a view, embedded worker, list and show: as written."""
     prepare(site)
-    (worker, *look) = commands(PLAIN, but=("makemigrations", "migrate"))
+    (worker, *look) = commands(PLAIN, but=("makemigrations", "migrate", "runserver"))
     assert worker == ["sagas", "worker"]
     site.manage(*worker, "--until-idle")
     check_outcome(site)

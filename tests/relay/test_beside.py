@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +15,7 @@ import pytest
 
 from sagas_celery.checks import TASK
 from tests.relay.conftest import PlantMaker
-from tests.relay.plant import PATIENCE, Plant
+from tests.relay.plant import PATIENCE, ROOT, Plant, wait_until
 
 OTHER = "celery.accumulate"  # some task of the application's own
 SCHEDULE = {"tick": {"task": OTHER, "schedule": 0.5, "args": [1, 2]}}
@@ -59,3 +63,43 @@ def test_beside_beat_and_under_a_monitor(
         (registered,) = inspect.registered().values()
         assert TASK in registered
         assert list(inspect.scheduled().values()) == [[]], "timers are rows, not messages with an ETA"
+
+
+def flower(plant: Plant) -> Callable[[str], Any]:
+    """Start Flower beside the plant. Returns what asks its API; None as long as it gives no answer."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    told = {**plant.environment(), "FLOWER_UNAUTHENTICATED_API": "true"}
+    words = ("-m", "celery", "-A", "tests.relay.celery_app", "flower", "--address=127.0.0.1", f"--port={port}")
+    started = plant.processes.python(*words, name="flower", env=told, cwd=ROOT)
+
+    def ask(path: str) -> Any:
+        assert started.poll() is None, started.output()
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/{path}", timeout=10) as answer:
+                return json.load(answer)
+        except urllib.error.URLError:
+            return None
+
+    return ask
+
+
+@pytest.mark.full
+def test_under_flower(new_plant: PlantMaker) -> None:
+    """The real Flower shows our worker with its queues, our task among what it has, and that it succeeded."""
+    pytest.importorskip("flower", reason="NOT RUN: Flower is not installed")
+    with new_plant() as plant:
+        ask = flower(plant)
+        plant.worker("celery,quick", "-E", processes=1)
+        plant.relay()
+        wait_until(lambda: ask("workers?refresh=1"), "Flower sees the worker")
+        plant.start("watched")
+        plant.wait_until_completed("watched")
+        seen = wait_until(
+            lambda: ask(f"tasks?taskname={TASK}&state=SUCCESS"), "Flower has seen a message of the relay succeed"
+        )
+        assert {task["name"] for task in seen.values()} == {TASK}
+        (worker,) = ask("workers").values()
+        assert TASK in worker["registered"]
+        assert {queue["name"] for queue in worker["active_queues"]} == {"celery", "quick"}

@@ -10,7 +10,7 @@ import pytest
 from pytest_django import DjangoDbBlocker
 
 from tests.integration.conftest import database_alias, quiet, shop, shop_url, world
-from tests.security.as_roles import FOR_BODIES, ROLES, forget_roles
+from tests.security.users import ROLES, for_bodies, forget_roles
 from tests.settings import database_from_url
 
 __all__ = ["quiet", "shop", "shop_url", "world"]
@@ -25,7 +25,7 @@ def guarded(fresh_database: str) -> Iterator[str]:
 
     with psycopg.connect(fresh_database, autocommit=True) as owner:
         owner.execute(roles_sql())
-        owner.execute(FOR_BODIES)
+        owner.execute(for_bodies("sagas_application", "sagas_worker"))
         yield fresh_database
         forget_roles(owner)
 

@@ -16,8 +16,8 @@ from sagas.testing.processes import Process
 from tests.relay.conftest import PlantMaker, _report, new_plant, own_redis, plant_template
 from tests.relay.plant import Plant
 from tests.relay.sagas import Job
-from tests.security.as_roles import FOR_BODIES
 from tests.security.forging import send_raw, task_body
+from tests.security.users import for_bodies
 
 pytestmark = pytest.mark.full  # the sample that always runs is tests/relay/test_forged_messages.py
 __all__ = ["_report", "new_plant", "own_redis", "plant_template"]
@@ -39,7 +39,7 @@ def plant(new_plant: PlantMaker) -> Iterator[Plant]:
     """A relay and a Celery worker that act as their roles."""
     with new_plant({"PRUNE": False}) as plant:
         plant.connection.execute(roles_sql())
-        plant.connection.execute(FOR_BODIES)
+        plant.connection.execute(for_bodies("sagas_application", "sagas_worker"))
         plant.connection.execute("grant insert on relay_change to sagas_relay")  # by a trigger of these tests
         with acting("sagas_relay"):
             plant.relay()

@@ -15,7 +15,7 @@ from psycopg.errors import InsufficientPrivilege
 from sagas.store.schema_files import roles_sql
 from sagas.testing.servers import Postgres
 from sagas_sqlalchemy import ddl
-from tests.security.as_roles import ROLES
+from tests.security.users import ROLES
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 TABLES = (

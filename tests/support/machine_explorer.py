@@ -192,18 +192,20 @@ def explore(
     seen, left = {same(start)}, [start]
     while left:
         node = left.pop()
+        open_work = machine.frontier(plan, node.state)
         for before, event in moves(plan, node, pausing):
             if event is None:
                 after = Node(before, node.lost + 1)
             else:
                 decision = machine.decide(plan, before, event)
                 check_decision(plan, before, event, decision)
-                if not isinstance(event, Answer) or work_of(event) in machine.frontier(plan, before):
+                work = open_work if before is node.state else machine.frontier(plan, before)
+                if not isinstance(event, Answer) or work_of(event) in work:
                     yield before, event, decision.state
-                leaves_row = not isinstance(event, Answer) and machine.frontier(plan, before)
+                leaves_row = not isinstance(event, Answer) and work
                 after = Node(decision.state, node.lost if leaves_row else 0)
-            if same(after) not in seen and (pausing or not after.state.paused):
-                seen.add(same(after))
+            if (known := same(after)) not in seen and (pausing or not after.state.paused):
+                seen.add(known)
                 left.append(after)
 
 

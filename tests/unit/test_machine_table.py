@@ -8,6 +8,8 @@ from __future__ import annotations
 import inspect
 from collections import defaultdict
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 import pytest
 
@@ -66,15 +68,24 @@ class Walk:
     def __init__(self) -> None:
         self.led: dict[tuple[Status, type[Event]], set[Status]] = defaultdict(set)
         self.states: list[tuple[Plan, dict[object, State]]] = []
-        for name, each in PLANS.items():
-            states: dict[object, State] = {}
-            for deadline in (None, DEADLINE) if name in TIMED else (None,):
-                for before, event, after in explore(each, deadline=deadline, pausing=name in PAUSABLE):
-                    self.led[before.status, type(event)].add(after.status)
-                    states.setdefault(same(Node(after, 0)), after)
-            self.states.append((each, states))
+        with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+            for name, (led, states) in zip(PLANS, pool.map(walk_over, PLANS), strict=True):
+                self.states.append((PLANS[name], states))
+                for entry, statuses in led.items():
+                    self.led[entry] |= statuses
         for before, event, after in test_machine_late.two_settled():  # a walk over such a plan would take too long
             self.led[before.status, type(event)].add(after.status)
+
+
+def walk_over(name: str) -> tuple[dict[tuple[Status, type[Event]], set[Status]], dict[object, State]]:
+    """Every step there is in one of the plans: where events led, and the states."""
+    led: dict[tuple[Status, type[Event]], set[Status]] = {}
+    states: dict[object, State] = {}
+    for deadline in (None, DEADLINE) if name in TIMED else (None,):
+        for before, event, after in explore(PLANS[name], deadline=deadline, pausing=name in PAUSABLE):
+            led.setdefault((before.status, type(event)), set()).add(after.status)
+            states.setdefault(same(Node(after, 0)), after)
+    return led, states
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@
 -- A row never begun keeps its token, and its publish window doubles each time (capped), so that a slow
 -- broker cannot make every message stale. A begun row whose lease ended gets a new token: whoever held
 -- it is fenced off. `mark` is a low-water mark of due_at: it spares the scan of dead index entries.
+-- any(array[id]) is looked up by index also where the planner believes the outbox to be empty; "=" may read it whole.
 with given as materialized (
     select w.*, w.lane <> 0 and (select exists (select from sagas_queue)) and exists (
         select from sagas_queue q where q.name = w.queue) as limited
@@ -50,7 +51,7 @@ with given as materialized (
     update sagas_outbox o
     set due_at = coalesce(%(now)s::timestamptz, clock_timestamp()) + make_interval(secs => b.seconds)
     from behind b join found f on f.id = b.row_id
-    where o.id = b.row_id and b.row_id between 1 and 9223372036854775807 -- always: the planner expects few
+    where o.id = any(array[b.row_id]) and b.row_id between 1 and 9223372036854775807 -- always: the planner expects few
     returning o.id, o.token, o.queue, o.kind, f.nth_lane
 ), claimed as (
     update sagas_outbox o
@@ -60,7 +61,7 @@ with given as materialized (
         due_at = coalesce(%(now)s::timestamptz, clock_timestamp())
             + make_interval(secs => %(window)s::float8 * 2 ^ least(o.publishes, %(doublings)s::int))
     from due
-    where o.id = due.id and due.place <= due.places
+    where o.id = any(array[due.id]) and due.place <= due.places
     returning o.id, o.token, o.queue, o.kind, o.saga_id, o.step, o.direction, o.deliveries, o.publishes,
         due.was_due, due.number, due.nth_lane, due.found, due.place, due.limited
 ), slots as (

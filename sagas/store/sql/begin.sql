@@ -1,15 +1,16 @@
 -- Begin: take rows over by (id, token) and load all that is needed to run them. Begin consumes the token,
 -- so a message that is delivered twice, late, forged or beside a newer claim begins nothing.
+-- any(array[id]) is looked up by index also where the planner believes the outbox to be empty; "=" may read it whole.
 with wanted as materialized (
     select (w.held->>0)::bigint as id, (w.held->>1)::bigint as token from json_array_elements(%(held)s::json) as w (held)
     where (w.held->>0)::bigint between 1 and 9223372036854775807 -- always: the planner expects few, and uses the index
 ), mine as materialized (
     select o.id, o.kind = 'step' and (o.ordering_key is not null or (select exists (select from sagas_queue)) and exists (
             select from sagas_queue q where q.name = o.queue)) as limited
-    from sagas_outbox o join wanted w on w.id = o.id and w.token = o.token
+    from sagas_outbox o join wanted w on o.id = any(array[w.id]) and w.token = o.token
     where case when %(published)s then o.holder like 'relay:%%'
           else o.due_at <= coalesce(%(now)s::timestamptz, clock_timestamp()) end
-    order by o.id
+    order by w.id
     for update of o skip locked
 ), refused as materialized ( -- their queue is full, or they are not the first in the line of their ordering key
     select r as id from sagas_refused_v1(array(select m.id from mine m where m.limited order by m.id),
@@ -26,7 +27,7 @@ with wanted as materialized (
         publishes = 0, -- the broker has delivered: the next window is short again
         first_begun_at = coalesce(o.first_begun_at, %(now)s::timestamptz, clock_timestamp()),
         due_at = coalesce(%(now)s::timestamptz, clock_timestamp()) + make_interval(secs => %(lease)s::float8)
-    from mine where o.id = mine.id and mine.id not in (select r.id from refused r)
+    from mine where o.id = any(array[mine.id]) and mine.id not in (select r.id from refused r)
     returning o.id, o.token, o.saga_id, o.kind, o.queue, o.step, o.direction, o.deliveries, o.first_begun_at, o.payload,
         o.progress, o.ordering_key, o.timer_at
 )

@@ -4,5 +4,8 @@ select extract(epoch from clock_timestamp())::float8 as now,
     current_setting('synchronous_commit') as synchronous_commit,
     current_setting('fsync') as fsync,
     current_setting('autovacuum') as autovacuum,
+    current_setting('default_transaction_read_only') as read_only,
+    current_setting('server_encoding') as encoding,
+    current_setting('DateStyle') as date_style,
     pg_postmaster_start_time()::text || '/' || (select oid from pg_database where datname = current_database())::text
         || '/' || 'sagas_saga'::regclass::oid::text as identity

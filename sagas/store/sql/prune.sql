@@ -9,12 +9,13 @@ with old as materialized (
     where s.finished_at is not null
       and s.finished_at < coalesce(%(now)s::timestamptz, statement_timestamp()) - make_interval(secs => %(age)s::float8)
       and (%(name)s::text is null or s.name = %(name)s::text)
-      -- limit 1: looked up for one saga after the other, never for all that are old enough
-      and (select 1 from sagas_outbox o where o.saga_id = s.id limit 1) is null
-      and (select 1 from sagas_outbox o
-           where o.kind = 'signal' and o.ordering_key = s.name || ' ' || s.key limit 1) is null
-      and (select 1 from sagas_saga p where p.id = s.parent and p.finished_at is null limit 1) is null
-      and (select 1 from sagas_saga c where c.parent = s.id and c.finished_at is null limit 1) is null
+      -- limit 1: looked up for one saga after the other, never for all that are old enough. `<> 1`, of which the planner
+      -- expects that nearly all pass, so that it reads the oldest by index; of `is null` it expects none, and sorts all
+      and coalesce((select 1 from sagas_outbox o where o.saga_id = s.id limit 1), 0) <> 1
+      and coalesce((select 1 from sagas_outbox o
+           where o.kind = 'signal' and o.ordering_key = s.name || ' ' || s.key limit 1), 0) <> 1
+      and coalesce((select 1 from sagas_saga p where p.id = s.parent and p.finished_at is null limit 1), 0) <> 1
+      and coalesce((select 1 from sagas_saga c where c.parent = s.id and c.finished_at is null limit 1), 0) <> 1
       and (select pg_try_advisory_xact_lock(7236, hashtext('sagas.prune' || current_schema())))
     order by s.finished_at
     limit %(limit)s

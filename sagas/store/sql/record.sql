@@ -2,6 +2,7 @@
 -- are still those the decision was made from. Both rows are locked together, ordered by outbox id, and what
 -- another transaction holds is left out. A worker goes on with the next step only where no request (such as a
 -- cancel) of the saga is waiting. Never two decisions of one saga in one call.
+-- any(array[id]) is looked up by index also where the planner believes the outbox to be empty; "=" may read it whole.
 with given as materialized ( -- each column is a JSON array: the cheapest to send, and to take apart
     select g.id::bigint, token::bigint, saga_id::uuid, seq::int, new_seq::int, status, steps, finished::bool,
         keep::bool, step, direction, queue, delay::float8, go_on::bool, coalesce(cancel, false) as cancel, parked_from,
@@ -34,7 +35,7 @@ with given as materialized ( -- each column is a JSON array: the cheapest to sen
         s.priority as saga_priority, o.queue as was_in, case when o.kind = 'step' then o.ordering_key end as line,
         s.parent, s.parent_step
     from given g
-    join sagas_outbox o on o.id = g.id and o.token = g.token and o.holder = %(holder)s
+    join sagas_outbox o on o.id = any(array[g.id]) and o.token = g.token and o.holder = %(holder)s
     join sagas_saga s on s.id = g.saga_id and s.seq = g.seq
     order by g.id
     for update of o, s skip locked
@@ -45,9 +46,9 @@ with given as materialized ( -- each column is a JSON array: the cheapest to sen
                 json_array_elements_text(%(surplus_directions)s::json)
             ) as w (id, step, direction)
             where w.id::bigint = taken.id and w.step = o.step and w.direction = o.direction)) as over
-    from taken join sagas_outbox o on o.saga_id = taken.saga_id
+    from taken join sagas_outbox o on o.saga_id = any(array[taken.saga_id])
     where taken.wake and o.id <> taken.id
-    order by o.id
+    order by o.id + 0 -- sorted: an index read in this order would be read whole
     for update of o skip locked
 ), ok as materialized (
     select taken.* from taken
@@ -83,9 +84,9 @@ with given as materialized ( -- each column is a JSON array: the cheapest to sen
             when not %(renews)s::bool and o.due_at > ok.now + make_interval(secs => %(lease)s::float8 * 0.8)
                 then o.due_at
             else ok.now + make_interval(secs => %(lease)s::float8) end -- unchanged where it can be: no index is touched
-    from ok where o.id = ok.id and ok.kept
+    from ok where o.id = any(array[ok.id]) and ok.kept
 ), dropped as (
-    delete from sagas_outbox o using ok where o.id = ok.id and not ok.kept
+    delete from sagas_outbox o using ok where o.id = any(array[ok.id]) and not ok.kept
 ), added as (
     insert into sagas_outbox (saga_id, kind, step, direction, queue, priority, lane, ordering_key, place, due_at, failures,
         first_begun_at)
@@ -109,14 +110,14 @@ with given as materialized ( -- each column is a JSON array: the cheapest to sen
         limit 1
     ) n
     where ok.line is not null and (not ok.kept or ok.queue <> ok.was_in)
-      and o.id = n.id and o.holder is null and o.due_at > ok.now
+      and o.id = any(array[n.id]) and o.holder is null and o.due_at > ok.now
 ), woken as (
     update sagas_outbox o set due_at = others.now from others join ok on true
-    where o.id = others.id and o.saga_id = ok.saga_id and others.holder is null and not others.over
+    where o.id = any(array[others.id]) and o.saga_id = any(array[ok.saga_id]) and others.holder is null and not others.over
       and o.due_at > others.now
 ), cleared as (
     delete from sagas_outbox o using others, ok
-    where o.id = others.id and o.saga_id = ok.saga_id and others.holder is null and others.over
+    where o.id = any(array[others.id]) and o.saga_id = any(array[ok.saga_id]) and others.holder is null and others.over
 ), continued as materialized (
     select case when n.request->>'do' is null then (sagas_start_v1(n.request) is null)::int
         else sagas_children_v1(n.request::jsonb || jsonb_build_object('now', ok.now)) end
@@ -140,7 +141,7 @@ with given as materialized ( -- each column is a JSON array: the cheapest to sen
     from (
         select ok.parent, ok.parent_step as branch, split_part(ok.parent_step, '~', 1) as step, min(o.queue) as queue,
             max(ok.now) as now
-        from ok join sagas_outbox o on o.id = ok.id
+        from ok join sagas_outbox o on o.id = any(array[ok.id])
         where ok.finished and ok.parent is not null and ok.new_seq <> ok.seq
         group by 1, 2) e
     where exists (select from sagas_saga p where p.id = e.parent and p.finished_at is null)

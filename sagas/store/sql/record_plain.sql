@@ -2,6 +2,7 @@
 -- and does not need. Each decision is about a step whose saga stands in no line and has no parent; none of them fails,
 -- turns back, cancels, pauses, parks, waits or wakes, adds a row, or starts, ends or frees something. The rules are the
 -- same.
+-- any(array[id]) is looked up by index also where the planner believes the outbox to be empty; "=" may read it whole.
 with given as materialized ( -- each column is a JSON array: the cheapest to send, and to take apart
     select g.id::bigint, token::bigint, saga_id::uuid, seq::int, new_seq::int, status, steps, finished::bool,
         keep::bool, step, direction, queue, delay::float8, go_on::bool
@@ -24,7 +25,7 @@ with given as materialized ( -- each column is a JSON array: the cheapest to sen
             as goes_on,
         s.priority
     from given g
-    join sagas_outbox o on o.id = g.id and o.token = g.token and o.holder = %(holder)s
+    join sagas_outbox o on o.id = any(array[g.id]) and o.token = g.token and o.holder = %(holder)s
     join sagas_saga s on s.id = g.saga_id and s.seq = g.seq
     order by g.id
     for update of o, s skip locked
@@ -54,8 +55,8 @@ with given as materialized ( -- each column is a JSON array: the cheapest to sen
             when not %(renews)s::bool and o.due_at > ok.now + make_interval(secs => %(lease)s::float8 * 0.8)
                 then o.due_at
             else ok.now + make_interval(secs => %(lease)s::float8) end -- unchanged where it can be: no index is touched
-    from ok where o.id = ok.id and ok.keep
+    from ok where o.id = any(array[ok.id]) and ok.keep
 ), dropped as (
-    delete from sagas_outbox o using ok where o.id = ok.id and not ok.keep
+    delete from sagas_outbox o using ok where o.id = any(array[ok.id]) and not ok.keep
 )
 select id, goes_on from ok

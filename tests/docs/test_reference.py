@@ -1,0 +1,114 @@
+"""The reference names everything that users may import, and nothing in it is without a word of explanation."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import pytest
+
+import sagas
+import sagas.testing
+import sagas_outbox
+import sagas_sqlalchemy
+from sagas.each import MOST_AT_ONCE, MOST_ITEMS
+from tests.docs.reading import ROOT
+
+PAGES: Final = ("api.md", "api-integrations.md")
+TEXT: Final = "\n".join((ROOT / "docs" / name).read_text() for name in PAGES)
+NAMED: Final = re.findall(r"^::: ([\w.]+)$", TEXT, re.MULTILINE)
+CONSTANTS: Final = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", TEXT, re.MULTILINE))))
+LISTED: Final = {package: tuple(package.__all__) for package in (sagas, sagas_outbox, sagas_sqlalchemy, sagas.testing)}
+MODULES: Final = {  # where a package lists no names: what its pages tell people to import
+    "sagas.hooks": ("Happening", "drain", "off", "on"),
+    "sagas.logs": ("JsonFormatter", "SagaFilter"),
+    "sagas_celery.drop_in": ("make_transactional", "publishing_on"),
+    "sagas_celery.inbox": ("task_message_id",),
+    "sagas_celery.publisher": ("CeleryPublisher",),
+    "sagas_django.admin_inline": ("SagaInline",),
+    "sagas_django.inbox": ("inbox",),
+    "sagas_django.metrics": ("metrics_view",),
+    "sagas_django.models": ("HasSagas", "sagas_of"),
+    "sagas_django.signals": ("saga_parked", "step_failed"),
+    "sagas_outbox.redis_stream": ("RedisStreamPublisher",),
+    "sagas_sqlalchemy.alembic": ("downgrade", "include_object", "upgrade"),
+}
+PUBLIC: Final = [
+    *((package.__name__, name) for package, names in LISTED.items() for name in names),
+    *((module, name) for module, names in MODULES.items() for name in names),
+]
+
+
+def found(path: str) -> Any:
+    """What a name of the reference is the name of."""
+    module, _, name = path.rpartition(".")
+    try:
+        return getattr(import_module(module), name)
+    except (AttributeError, ModuleNotFoundError):
+        return import_module(path)
+
+
+@pytest.fixture(scope="module")
+def described() -> dict[int, str]:
+    """What the reference describes, and what is in the modules that it describes whole."""
+    there: dict[int, str] = {}
+    for path in NAMED:
+        one = found(path)
+        there[id(one)] = path
+        if isinstance(one, ModuleType):
+            own = {name: each for name, each in vars(one).items() if not name.startswith("_")}
+            there |= {id(each): f"{path}.{name}" for name, each in own.items() if not isinstance(each, ModuleType)}
+    return there
+
+
+def test_every_public_name_is_in_the_reference(described: dict[int, str]) -> None:
+    """By itself, in a module that is described whole, or in the table of short names."""
+    missing = [
+        f"{module}.{name}"
+        for module, name in PUBLIC
+        if id(getattr(import_module(module), name)) not in described and name not in CONSTANTS
+    ]
+    assert not missing, f"add `::: name` for each to one of {', '.join(PAGES)}"
+
+
+def test_what_is_in_the_reference_says_what_it_is() -> None:
+    """It exists, and has a docstring of its own."""
+    assert not [path for path in NAMED if not found(path).__doc__]
+
+
+def test_no_module_is_shown_instead() -> None:
+    """Where a function has the name of its module, the site would show the module: such a function is named in full."""
+    assert not [path for path in NAMED if _module(path) and not isinstance(found(path), ModuleType)]
+
+
+def _module(path: str) -> bool:
+    package, *names = path.split(".")
+    file = Path(next(iter(import_module(package).__path__)), *names)
+    return file.is_dir() or file.with_suffix(".py").exists()
+
+
+def test_nothing_is_named_twice() -> None:
+    """A name is one anchor."""
+    assert sorted(NAMED) == sorted(set(NAMED))
+
+
+def test_every_command_is_in_the_reference() -> None:
+    """With its arguments and options, as the parser has them: `python docs/draw_commands.py` draws the table."""
+    place = ROOT / "docs" / "draw_commands.py"
+    spec = importlib.util.spec_from_file_location(place.stem, place)
+    assert spec is not None and spec.loader is not None
+    draw = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(draw)
+    page = (ROOT / "docs" / "cli.md").read_text()
+    assert draw.drawn(page) == page, "run `python docs/draw_commands.py`"
+
+
+def test_the_widest_fan_out_is_the_one_on_the_page() -> None:
+    """The figures of eight-questions.md are those of the code."""
+    page = (ROOT / "docs" / "eight-questions.md").read_text()
+    assert f"**{MOST_ITEMS:,} items, of which {MOST_AT_ONCE:,} are under way at the same time**" in page
+    assert len(re.findall(r"^## \d\. .*\?$", page, re.MULTILINE)) == 8

@@ -1,0 +1,247 @@
+"""How many rows the statements that run all the time read, in front of a few thousand rows and of very many.
+
+Postgres counts for each table and index what it reads, also inside functions such as that of `start()`, which a plan
+from outside does not show. The counts of one transaction are looked at around each statement.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from importlib.resources import files
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection as django_connection
+from django.db import transaction
+
+from sagas import KEEP, Retry, Saga, external_step
+from sagas.retention import prune_batch, prune_keys
+from sagas.schedules import firing, table
+from sagas.settings import Settings
+from sagas.testing.moving import Clock
+from sagas.worker import Worker
+from sagas_django.store import DjangoStore
+from sagas_outbox import claims
+from sagas_outbox.claims import Ask, Lane, Room
+from sagas_outbox.queries import query
+from sagas_outbox.queries import run as execute
+from tests.benchmarks.filling import fill_due, fill_finished, fill_past
+from tests.shop.waiting import Review, Reviewed
+from tests.support.schedules import at, declared
+from tests.support.workers import one_worker
+
+BATCH = 5  # rows in one statement; for many more of a few thousand it is right to read a table whole
+MOST = 200  # rows that such a statement may read of all tables and indexes together
+OLDEST = 4 * 5000 + MOST  # due_of.sql looks at so many of a lane, in two indexes and two tables
+PAGES = 1000  # looks at a page, of a few rows; all that 3,000 sagas left behind are some 8,000
+DAY = 86_400.0  # seconds
+COUNTED = """
+select c.relname, pg_stat_get_xact_{}(c.oid) from pg_class c
+where c.relnamespace = current_schema()::regnamespace and c.relkind in ('r', 'i') and c.relname like 'sagas\\_%'
+"""
+# sagas do not end in the order in which they were started
+SHUFFLE = """
+update sagas_saga set finished_at = finished_at - interval '1 day' * (1 + abs(hashtext(key) % 50))
+where finished_at is not null
+"""
+# statements of every saga, every look for work, every tick and every pass of the pruner
+HOT = {
+    "start", "claim", "due", "due_of", "queues", "begin", "record", "record_plain", "next_signals", "send", "heartbeat",
+    "hand_back", "release", "unbegun", "prune", "prune_left", "prune_keys", "schedule_due", "schedule_wait",
+}  # fmt: skip
+
+
+class Plain(Saga[int], name="test.rows_read", version=1):
+    """Three steps that do nothing, or fail."""
+
+    @external_step(compensate=None, retry=Retry(max_attempts=1))
+    def first(self) -> None:
+        if self.input == 2:
+            raise ValueError("as asked for")
+
+    @external_step(compensate=None)
+    def second(self) -> None: ...
+
+    @external_step(pivot=True)
+    def third(self) -> None: ...
+
+
+def first_line(text: str) -> str:
+    """What tells a statement from the others, whichever way its parameters are written."""
+    return re.split(r"[%$]", text.splitlines()[0])[0]
+
+
+NAMES = {
+    first_line(path.read_text()): path.name.removesuffix(".sql")
+    for package in ("sagas.store", "sagas_outbox")
+    for path in files(package).joinpath("sql").iterdir()
+}
+
+
+class Reads:
+    """What each of our statements read at most: of which table or index how much.
+
+    Args:
+        monkeypatch: for as long as this lasts.
+        most: what a statement may read.
+        what: what is counted, as Postgres names it.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int = MOST, what: str = "tuples_returned") -> None:
+        self._most, self._query = most, COUNTED.format(what)
+        self.most: dict[str, dict[str, int]] = {}
+        self._execute = execute = psycopg.Cursor.execute
+
+        def counting(cursor: psycopg.Cursor[Any], query: Any, *arguments: Any, **options: Any) -> Any:
+            name = NAMES.get(first_line(str(query)))
+            if name is None:
+                return execute(cursor, query, *arguments, **options)
+            with cursor.connection.transaction():  # whose counts are kept to its end
+                before = self._counts(cursor.connection)
+                answer = execute(cursor, query, *arguments, **options)
+                self._note(name, before, self._counts(cursor.connection))
+            return answer
+
+        monkeypatch.setattr(psycopg.Cursor, "execute", counting)
+
+    def _counts(self, connection: psycopg.Connection[Any]) -> dict[str, int]:
+        return dict(self._execute(psycopg.Cursor(connection), self._query).fetchall())
+
+    def _note(self, name: str, before: dict[str, int], after: dict[str, int]) -> None:
+        read = {table: count - before.get(table, 0) for table, count in after.items() if count > before.get(table, 0)}
+        if sum(read.values()) >= sum(self.most.get(name, {}).values()):
+            self.most[name] = read
+
+    @property
+    def too_many(self) -> dict[str, dict[str, int]]:
+        """Statements that read more than they should."""
+        return {
+            name: read
+            for name, read in self.most.items()
+            if sum(read.values()) > (OLDEST if name == "due_of" else self._most)
+        }
+
+
+def start(key: str, number: int = 1) -> None:
+    with transaction.atomic():
+        Plain.start(number, key=key)
+
+
+@contextmanager
+def filled(due: int, finished: int) -> Iterator[psycopg.Connection[Any]]:
+    """A connection to a database with so many due rows, and sagas that ended long ago."""
+    start("model")
+    with closing(DjangoStore("default").connect()) as connection:
+        fill_due(connection, name=Plain.saga_name, key="model", count=due)
+        fill_finished(connection, Plain, finished, days=200)
+        connection.execute(SHUFFLE)
+        connection.execute("vacuum analyze sagas_saga")
+        yield connection
+
+
+@pytest.mark.parametrize("size", [3_000, pytest.param(1_000_000, marks=pytest.mark.full)])
+@pytest.mark.usefixtures("shop", "quiet")
+def test_no_hot_statement_reads_more_than_its_work(
+    size: int, monkeypatch: pytest.MonkeyPatch, time_machine: Clock
+) -> None:
+    """Whatever waits and whatever has ended: each reads the rows that it is about, and some of their neighbours."""
+    with filled(size, size) as connection, one_worker() as worker, declared() as schedule:
+        reads = Reads(monkeypatch)
+        for number in range(10):  # a function's plans are made for any parameters after a few calls
+            start(f"fresh-{number}")
+            start(f"fresh-{number}")
+        claim_and_give_back(connection)
+        run(worker, connection)
+        signalled(worker, connection)
+        keep(connection)
+        time_machine.move_to(at(5.5))
+        table.declare(connection, schedule)
+        firing.seconds_left(connection, [schedule])
+        firing.fire_due(connection, Settings(wake=False), [schedule])
+    assert reads.most.keys() >= HOT
+    assert reads.too_many == {}, {n: {k: v for k, v in r.items() if v > 50} for n, r in reads.too_many.items()}
+
+
+@pytest.mark.usefixtures("shop", "quiet")
+def test_an_old_transaction_makes_no_statement_read_what_is_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vacuum found the outbox all but empty and full of what it could not remove: an index read whole looks as cheap
+    to the planner as one row by its id, and is not."""
+    with one_worker() as worker, closing(DjangoStore("default").connect()) as connection:
+        start("model")
+        with closing(DjangoStore("default").connect()) as old, old.transaction():
+            old.execute("set transaction isolation level repeatable read")
+            old.execute("select count(*) from sagas_outbox")
+            fill_past(connection, name=Plain.saga_name, key="model", count=3_000)
+            reads = Reads(monkeypatch, PAGES, "blocks_fetched")
+            for number in range(BATCH):
+                start(f"fresh-{number}")
+            run(worker, connection)
+    assert reads.most.keys() >= {"start", "due", "begin", "record", "record_plain"}
+    assert reads.too_many == {}, {n: {k: v for k, v in r.items() if v > 50} for n, r in reads.too_many.items()}
+
+
+@pytest.mark.usefixtures("shop", "quiet")
+def test_a_start_that_lost_an_index_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the index of early signals, the function of `start()` reads the outbox whole: the test above can fail."""
+    with filled(3_000, 0):
+        reads = Reads(monkeypatch)
+        start("with")
+        assert reads.too_many == {}
+        with transaction.atomic(), django_connection.cursor() as cursor:
+            cursor.execute("drop index sagas_outbox_signals")
+            start("without")
+            assert reads.too_many.keys() == {"start"}
+            assert reads.too_many["start"]["sagas_outbox"] > 3_000
+            transaction.set_rollback(True)
+
+
+def claim_and_give_back(connection: psycopg.Connection[Any]) -> None:
+    """What a relay asks, and a worker that gives back what it begins."""
+    claims.lanes(connection, now=None)
+    claimed = claims.claim(connection, [Room("default", BATCH)], holder="relay:a", window=10, begun=True, now=None)
+    held = [(each.id, each.token) for each in claimed]
+    claims.unbegun(connection, [id for id, _ in held], holder="relay:a")
+    claims.heartbeat(connection, held, holder="relay:a", lease=30, now=None)
+    claims.release(connection, held, holder="relay:a", delay=0, now=None)
+    claims.hand_back(connection, held, holder="relay:a", now=None)
+    with connection.transaction():
+        claims.lock_due_of(connection, [Room("default", BATCH)], work=["test.other first do"], but=True, begun=True,
+                           now=None)  # fmt: skip
+
+
+def run(worker: Worker, connection: psycopg.Connection[Any]) -> None:
+    """A batch of plain steps, and one that turns back."""
+    with connection.transaction():
+        rows = claims.lock_due(connection, [Room("default", BATCH)], begun=True, now=None)
+        begun = worker.begin(connection, [held for held, _ in rows], published=False)
+    worker.run(worker.take_up(begun))
+    start("fails", 2)
+    with connection.transaction():
+        (row,) = connection.execute(
+            "select o.id, o.token from sagas_outbox o join sagas_saga s on s.id = o.saga_id where s.key = 'fails'"
+        ).fetchall()
+        begun = worker.begin(connection, [row], published=False)
+    worker.run(worker.take_up(begun))
+
+
+def signalled(worker: Worker, connection: psycopg.Connection[Any]) -> None:
+    """A signal that is sent before its saga is there, and applied when it is."""
+    with transaction.atomic():
+        Reviewed.review.send(Review(True, "fine"), key="a", missing=KEEP)
+    for _ in range(3):
+        with connection.transaction():
+            lane = Ask(Lane("default"), BATCH)
+            rows = claims.lock_due(connection, [Room("default", BATCH, asks=[lane])], begun=True, now=None)
+            begun = worker.begin(connection, [held for held, _ in rows], published=False)
+        worker.run(worker.take_up(begun))
+    claims.next_signals(connection, ["test.reviewed a"], now=None)
+
+
+def keep(connection: psycopg.Connection[Any]) -> None:
+    """What the pruner does in a pass."""
+    assert len(prune_batch(connection, age=90 * DAY, archive=True, limit=BATCH)) == BATCH
+    execute(connection, query("sagas.store", "prune_left"), {"limit": BATCH})
+    assert next(prune_keys(connection, age=90 * DAY, limit=BATCH)) == BATCH

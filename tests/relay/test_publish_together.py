@@ -1,0 +1,151 @@
+"""Messages that are published together: fewer round trips, and each row is treated as if its message went alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from uuid import uuid4
+
+import psycopg
+import pytest
+from celery import Celery
+
+from sagas.settings import Settings
+from sagas.testing.servers import Redis
+from sagas_celery.publisher import TOGETHER, CeleryPublisher
+from sagas_outbox.claims import Held
+from sagas_outbox.relay import Addressed, Relay, UnknownQueue
+from tests.relay.conftest import PlantMaker
+from tests.relay.plant import Plant
+from tests.relay.sagas import Single
+
+MANY = 30
+
+
+class Broker:
+    """Takes up to ten messages at once, and none about a queue that it does not know."""
+
+    def __init__(self) -> None:
+        self.groups: list[list[str]] = []
+        self.stop: Callable[[], object] = dict
+        self.down = False
+
+    def publish(self, queue: str, rows: Sequence[Held]) -> None:
+        raise AssertionError("one at a time")
+
+    def together(self) -> int:
+        return 10
+
+    def publish_all(self, messages: Sequence[Addressed]) -> Sequence[UnknownQueue | None]:
+        if self.down and self.groups:
+            raise ConnectionError("down")
+        self.groups.append([queue for queue, _, _ in messages])
+        self.stop()
+        return [UnknownQueue(queue) if queue == "misspelt" else None for queue, _, _ in messages]
+
+    def reset(self) -> None:
+        """Nothing to drop."""
+
+
+@pytest.fixture(scope="module")
+def yard(new_plant: PlantMaker) -> Iterator[Plant]:
+    """A plant without processes: the relays of these tests are here."""
+    with new_plant() as plant:
+        yield plant
+
+
+@pytest.fixture
+def plant(yard: Plant) -> Plant:
+    """The same, its outbox empty."""
+    yard.connection.execute("truncate sagas_outbox")
+    return yard
+
+
+def short(_: psycopg.Connection) -> Mapping[tuple[str, str, str], float]:
+    return {(Single.saga_name, step.name, "do"): 0.001 for step in Single.steps}
+
+
+@contextmanager
+def due(plant: Plant, *, misspelt: int = 0) -> Iterator[tuple[Broker, Relay]]:
+    """Some rows that are due, of which some name a queue that there is not, and a relay of one row a message."""
+    for number in range(MANY):
+        plant.start(f"{uuid4()}-{number}")
+    plant.connection.execute(
+        "update sagas_outbox set queue = 'misspelt' where id in (select id from sagas_outbox limit %s)", [misspelt]
+    )
+    broker = Broker()
+    settings = Settings(message_rows=1, message_work=1.0, publish_window=60.0)  # room for all of them at once
+    with psycopg.connect(plant.url, autocommit=True) as connection:
+        yield broker, Relay(lambda: connection, broker, settings, paces=short)
+
+
+def waiting(plant: Plant) -> int:
+    """Rows that no relay holds."""
+    ((many,),) = plant.fetch("select count(*) from sagas_outbox where holder is null")
+    return int(many)
+
+
+def test_no_more_than_the_publisher_takes_at_once(plant: Plant) -> None:
+    """Thirty messages of one row are handed over by tens."""
+    with due(plant) as (broker, relay):
+        assert relay.run_once() == MANY
+        assert [len(group) for group in broker.groups] == [10, 10, 10]
+        assert waiting(plant) == 0
+
+
+def test_only_the_rows_of_a_missing_queue_wait(plant: Plant) -> None:
+    """What cannot be published is given back, whatever was published together with it."""
+    with due(plant, misspelt=3) as (broker, relay):
+        assert relay.run_once() == MANY - 3
+        assert waiting(plant) == 3
+        assert sum(group.count("misspelt") for group in broker.groups) == 3
+
+
+def test_a_relay_that_is_to_end_looks_up_between_groups(plant: Plant) -> None:
+    """What it has claimed and not handed over yet is due again at once."""
+    with due(plant) as (broker, relay):
+        broker.stop = relay.stop
+        assert relay.run_once() == 10
+        assert waiting(plant) == MANY - 10
+
+
+def test_a_group_that_the_broker_does_not_take_stays_due(plant: Plant) -> None:
+    """The groups before it are published, its rows and those after it are given back."""
+    with due(plant) as (broker, relay):
+        broker.down = True
+        assert relay.run_once() == 10
+        assert waiting(plant) == MANY - 10
+
+
+def test_celery_takes_them_in_one_round_trip(own_redis: Redis) -> None:
+    """In their order, each in its queue; one that the app does not list comes back with the reason."""
+    app = Celery(broker=own_redis.url, set_as_current=False)
+    app.conf.update(task_create_missing_queues=False, task_queues={"quick": {}, "slow": {}})
+    publisher = CeleryPublisher(app, "default", timeout=5)
+    assert publisher.together() in (1, TOGETHER)
+    queues = ("quick", "misspelt", "slow", "quick")
+    problems = publisher.publish_all([(queue, [(number, 0)], {}) for number, queue in enumerate(queues)])
+    publisher.reset()
+    assert [problem is None for problem in problems] == [True, False, True, True]
+    assert [own_redis.command("LLEN", queue).lstrip(":").strip() for queue in queues] == ["2", "0", "1", "2"]
+
+
+def test_a_broker_that_ends_between_two_groups(own_redis: Redis) -> None:
+    """The error is the one that a message which travels alone would bring, and says which broker it is."""
+    app = Celery(broker=own_redis.url, set_as_current=False)
+    publisher = CeleryPublisher(app, "default", timeout=5)
+    messages: list[Addressed] = [("quick", [(number, 0)], {}) for number in range(5)]
+    publisher.publish_all(messages)
+    own_redis.kill()
+    try:
+        with pytest.raises(ConnectionError, match="is it running"):
+            publisher.publish_all(messages)
+    finally:
+        own_redis.restart()
+        publisher.reset()
+
+
+@pytest.mark.parametrize("broker", ["amqp://guest@localhost//", "memory://"])
+def test_brokers_that_answer_for_each_are_asked_one_by_one(broker: str) -> None:
+    """The bound of one publish would not last for many."""
+    assert CeleryPublisher(Celery(broker=broker, set_as_current=False), "default", timeout=5).together() == 1
