@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from sagas.errors import CodecError, InvalidInput, PayloadTooLarge
+from sagas.errors import CodecError, InvalidInput, Misfit, PayloadTooLarge
 from sagas.mismatch import MAX_DEPTH, Problem, find_difference, find_problem, find_refused, hidden
 from sagas.pydantic_models import dump, is_model, load
 from sagas.storable import check_type, facts_of
@@ -140,7 +140,7 @@ def decode(raw: bytes | str, declared: Any, *, what: str = "value") -> Any:
         what: what to call the value in the message.
 
     Raises:
-        CodecError: it does not fit; the definition has probably changed without a new version.
+        Misfit: it does not fit; the definition has probably changed without a new version.
     """
     try:
         return _shape(declared).read(raw)
@@ -148,7 +148,7 @@ def decode(raw: bytes | str, declared: Any, *, what: str = "value") -> Any:
         shape = _shape(declared)
         path, reason = _from_msgspec(problem, what, shape)
         cause = None if shape.sensitive else problem
-        raise CodecError(f"{path}: what is stored does not fit the declared type: {reason}", path=path) from cause
+        raise Misfit(f"{path}: what is stored does not fit the declared type: {reason}", path=path) from cause
 
 
 def canonical(raw: bytes | str) -> bytes:

@@ -12,6 +12,7 @@ SagaError
 ├── CodecError              a value and its declared type do not fit; `path` names the field
 │   ├── InvalidInput        ... in the input of start()
 │   ├── Unstorable          ... in the result of a step
+│   ├── Misfit              ... in what is stored: the type was changed without a new version
 │   └── PayloadTooLarge     ... more bytes than the store takes
 ├── PayloadLocked           a stored payload cannot be opened here: its codec or key is missing
 ├── NoResult                `self.<step>.result` of a step that has none
@@ -97,6 +98,10 @@ class InvalidInput(CodecError):
 
 class Unstorable(CodecError):
     """The step returned something that cannot be stored."""
+
+
+class Misfit(CodecError):
+    """What is stored does not fit the type that this code declares for it: the saga waits for code that can read it."""
 
 
 class PayloadTooLarge(CodecError):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import random
 import time
 from collections.abc import Callable, Generator
@@ -53,7 +54,6 @@ from sagas.unrun import found_undone, undone, unrun
 from sagas.waits import Wait as WaitStep
 
 NULL = Raw(b"null")
-LOST = object()  # the lease, before the body began
 MAX_REASON = 2000  # characters
 
 Found = AnswerEvent | Misplaced | None
@@ -67,6 +67,10 @@ class Call(NamedTuple):
     awaited: bool  # declared `async def`
 
 
+log = logging.getLogger("sagas.worker")
+
+LEFT = (errors.LeaseLost, errors.Misfit)  # nothing is recorded: another worker begins it when the lease has ended
+THROUGH = (*LEFT, KeyboardInterrupt)
 Calls = Generator[Call, Any, Any]  # is sent what each call returned, or thrown what it raised
 
 
@@ -204,6 +208,15 @@ def _begins(delivery: Delivery) -> Attempt:
 
 def _perform(body: Body) -> Calls:
     """Returns what came of it (`Found`)."""
+    try:
+        return (yield from _carry_out(body))
+    except LEFT as problem:
+        if isinstance(problem, errors.Misfit):
+            log.error("%s: left for code that can read what is stored: %s", body.delivery.label, problem)
+        return None
+
+
+def _carry_out(body: Body) -> Calls:
     delivery = body.delivery
     action = assess(body.definition.plan, delivery.state, body.attempt_event, memory=delivery.memory)
     if isinstance(action, Ask):
@@ -238,7 +251,7 @@ def _choose(body: Body) -> AnswerEvent:
         found = when(body.definition._for_run(body))
         if said := unrun(found):  # which would count as true
             raise TypeError(f"when= of step {event.step!r} returned {said}; it is no `async def`")
-    except KeyboardInterrupt:
+    except THROUGH:
         raise
     except BaseException as problem:
         return Failed(event, body.error_text(problem), began=False)
@@ -253,7 +266,7 @@ def _wait(body: Body) -> AnswerEvent:
     assert isinstance(wait, WaitStep)
     try:
         return Waits(event, wait.ends(body.definition._for_run(body), event.now))
-    except KeyboardInterrupt:
+    except THROUGH:
         raise
     except BaseException as problem:
         return Failed(event, body.error_text(problem), began=False)
@@ -269,9 +282,7 @@ def _ask(body: Body) -> Calls:
         found = yield _resolver(body, undoing)
     except errors.Undecided as undecided:
         return Undecided(event, body.error_text(undecided))
-    except errors.LeaseLost:
-        return None
-    except KeyboardInterrupt:
+    except THROUGH:
         raise
     except BaseException as problem:
         return Undecided(event, body.error_text(problem))
@@ -310,7 +321,7 @@ def _run(body: Body, action: Run) -> Calls:
     if going_forward and step.options.lock is not None:
         blocked = yield from _take(body, step.options.lock)
         if blocked is not None:
-            return None if blocked is LOST else blocked
+            return blocked
         reached(Point.AFTER_LOCK, label)
     reached(Point.BEFORE_BODY, label)
     try:
@@ -322,12 +333,10 @@ def _run(body: Body, action: Run) -> Calls:
             outcome = yield Call(step.undo.body, (run, body.argument(action.argument)), step.undo.awaited)
     except errors.Refused as refused:
         return Refused(event, body.error_text(refused), partly=body.effects > 0)
-    except errors.LeaseLost:
-        return None
     except errors.Unstorable as problem:  # of an effect() that happened
         text = body.error_text(problem)
         return Unstorable(event, text) if going_forward else Failed(event, text, give_up=True)
-    except KeyboardInterrupt:
+    except THROUGH:
         raise
     except BaseException as problem:  # asyncio's CancelledError is no Exception; the batch has to go on
         retry = step.plan.retry if going_forward or step.plan.undo is None else step.plan.undo.retry
@@ -344,14 +353,12 @@ def _run(body: Body, action: Run) -> Calls:
 
 
 def _take(body: Body, lock: SemanticLock) -> Calls:
-    """Take what the step is to hold: None, or the event that says why not, or LOST. Its body has not begun."""
+    """Take what the step is to hold: None, or the event that says why not. Its body has not begun."""
     event = body.attempt_event
     try:
         subjects = lock.subjects(body.definition._for_run(body))
         blocker = yield Call(body.take, (subjects, lock.wait), False)
-    except errors.LeaseLost:
-        return LOST
-    except KeyboardInterrupt:
+    except THROUGH:
         raise
     except BaseException as problem:
         earlier = event.lost or step_of(body.delivery.state, event.step).do.unknown

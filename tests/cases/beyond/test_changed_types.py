@@ -1,0 +1,153 @@
+"""A release renames a field of an input or a result, and forgets the new version: open sagas wait for the old code."""
+
+from __future__ import annotations
+
+import io
+import logging
+from dataclasses import dataclass
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.db import transaction
+from django.test import Client
+
+from sagas import Retry, Saga, external_step, step, wait_for
+from tests.shop.world import World, world
+from tests.support.stories import NO_WAIT, begin, drain, expire_leases, log_of
+
+pytestmark = pytest.mark.usefixtures("shop")
+
+ONCE = Retry(max_attempts=1)
+
+
+@dataclass(frozen=True)
+class Order:
+    """The input."""
+
+    amount: int
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Renamed:
+    """The input, as the careless release has it."""
+
+    cents: int
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Charged:
+    """A result."""
+
+    id: str
+
+
+@dataclass(frozen=True)
+class ChargedOtherwise:
+    """The result, as the careless release has it."""
+
+    reference: str
+
+
+class Pays(Saga[Order], name="beyond.pays", version=1):
+    """Reads its input in every step, each of which has one attempt only."""
+
+    @step(retry=ONCE)
+    def reserve(self) -> None:
+        world.notes.append(f"reserve {self.input.amount}")
+
+    @reserve.compensate(retry=ONCE)
+    def release(self, reserved: None) -> None:
+        world.notes.append(f"release {self.input.amount}")
+
+    @external_step(retry=ONCE, compensate=None)
+    def charge(self) -> Charged:
+        world.notes.append(f"charge {self.input.amount}")
+        return Charged("c1")
+
+    approved = wait_for(bool)
+
+    @external_step(pivot=True, retry=ONCE)
+    def ship(self) -> None:
+        world.notes.append(f"ship {self.charge.result.id}")
+
+
+class Calls(Saga[Order], name="beyond.calls", version=1):
+    """Its only step is external."""
+
+    @external_step(pivot=True, retry=ONCE)
+    def call(self) -> None:
+        world.notes.append(f"call {self.input.amount}")
+
+
+def said(*words: str) -> str:
+    """What a command writes."""
+    out = io.StringIO()
+    call_command("sagas", *words, stdout=out, skip_checks=True)
+    return out.getvalue()
+
+
+def page(url: str) -> str:
+    """What the admin shows."""
+    client = Client()
+    client.force_login(User.objects.create_superuser("root"))
+    return client.get(url).content.decode()
+
+
+def test_an_input_that_no_longer_fits(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No body runs, nothing is undone, no attempt is counted; people are told why; the former code goes on."""
+    saga = begin(Pays, "order", Order(7))
+    with monkeypatch.context() as careless:
+        careless.setattr(Pays, "input_type", Renamed)
+        with caplog.at_level(logging.ERROR, logger="sagas.worker"):
+            drain(skip=NO_WAIT)
+        assert "it waits for code that can read what is stored" in caplog.text and "cents" in caplog.text
+        assert (world.notes, log_of(saga)) == ([], ["started"])
+        shown = said("show", str(saga.id))
+        assert "does not fit today's types" in shown and "Deploy the former code again" in shown
+        assert "cents" in said("show", str(saga.id), "--json")
+        assert "cents" in page(f"/admin/sagas/sagarow/{saga.id}/change/")
+    drain()
+    assert world.notes == ["reserve 7", "charge 7"]
+    assert "does not fit" not in said("show", str(saga.id))
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["forward", "back"])
+def test_a_result_that_no_longer_fits(world: World, monkeypatch: pytest.MonkeyPatch, back: bool) -> None:
+    """Likewise in the middle of a saga, also where it turns back."""
+    saga = begin(Pays, "order", Order(7))
+    drain()
+    with transaction.atomic():
+        if back:
+            Pays.cancel(key="order", reason="changed my mind")
+        else:
+            Pays.approved.send(True, key="order")
+    step = Pays.charge
+    with monkeypatch.context() as careless:
+        careless.setattr(step, "compiled", (step.plan, ChargedOtherwise))
+        drain(skip=NO_WAIT)
+        assert world.notes == ["reserve 7", "charge 7"]
+        assert "reference" in said("show", str(saga.id))
+    drain()
+    ended = Pays.get(key="order").status
+    assert (ended, world.notes[2:]) == (("cancelled", ["release 7"]) if back else ("completed", ["ship c1"]))
+
+
+@pytest.mark.parametrize("kind", [Pays, Calls], ids=["local", "external"])
+def test_a_large_input_that_no_longer_fits(
+    world: World, monkeypatch: pytest.MonkeyPatch, kind: type[Saga[Order]]
+) -> None:
+    """It is read by the body only: what that would have done has not happened, and waits for the former code."""
+    saga = begin(kind, "order", Order(7, note="x" * 100_000))
+    with monkeypatch.context() as careless:
+        careless.setattr(kind, "input_type", Renamed)
+        drain(skip=NO_WAIT)
+        assert (world.notes, log_of(saga)) == ([], ["started"])
+    expire_leases()
+    drain()
+    assert world.notes[0] == f"{next(iter(kind.plan.by_name))} 7"
+    assert kind.get(key="order").status == ("completed" if kind is Calls else "running")
