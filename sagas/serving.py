@@ -5,8 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
 
 from sagas.embedded import Embedded
 from sagas.errors import InvalidInput
@@ -37,7 +36,7 @@ def work(store: Store, *, queues: Sequence[str], concurrency: int, until_idle: b
     if concurrency < 1:
         raise InvalidInput(f"--concurrency {concurrency}: at least 1", path="concurrency")
     worker = Embedded(store, queues=queues, concurrency=concurrency)
-    _until_told(worker.stop)
+    _until_told(worker.stop, say)
     say(f"worker {worker.worker.holder} serves {', '.join(queues) or 'all queues'} of {store.name!r}")
     if until_idle:
         Scheduler(store).once()
@@ -61,12 +60,12 @@ def relay(store: Store, publisher: Publisher, *, queues: Sequence[str], say: Say
     )  # fmt: skip
     beside = _messenger(store, publisher)
 
-    def stop(*_: Any) -> None:
+    def stop() -> None:
         relay.stop()
         if beside is not None:
             beside.stop()
 
-    _until_told(stop)
+    _until_told(stop, say)
     say(f"relay {relay.holder} serves {', '.join(queues) or 'all queues'} of {store.name!r}")
     with scheduling(store), pruning(store), _running(beside, store.settings.publish_timeout + 2):
         relay.run()
@@ -109,7 +108,7 @@ def metrics(store: Store, *, port: int, address: str, say: Say) -> None:
 
     told = threading.Event()
     found, stop = exporter.serve(store, port=port, address=address)
-    _until_told(lambda *_: told.set())
+    _until_told(told.set, say)
     say(f"metrics of {store.name!r} are at http://{address}:{found}/metrics")
     try:
         told.wait()
@@ -117,6 +116,15 @@ def metrics(store: Store, *, port: int, address: str, say: Say) -> None:
         stop()
 
 
-def _until_told(stop: Callable[..., None]) -> None:
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
+def _until_told(stop: Callable[[], object], say: Say) -> None:
+    """SIGTERM and Ctrl-C let it end what it has begun. A second Ctrl-C ends it there and then: whatever it was at is
+    taken over, as after any death."""
+
+    def told(number: int, frame: object) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        stop()
+        with suppress(RuntimeError):  # it was writing something when the signal came
+            say("ending, after what has begun; Ctrl-C ends it at once, and another worker takes over")
+
+    signal.signal(signal.SIGTERM, told)
+    signal.signal(signal.SIGINT, told)

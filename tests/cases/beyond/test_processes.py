@@ -51,6 +51,31 @@ def test_a_worker_ends_itself_whatever_became_of_its_outputs() -> None:
             process.kill()
 
 
+PATIENT = """
+import threading
+from sagas import serving
+
+serving._until_told(lambda: None, lambda line: print(line, flush=True))
+print("ready", flush=True)
+threading.Event().wait()
+"""
+
+
+def test_a_second_ctrl_c_ends_a_worker_that_is_busy() -> None:
+    """The first lets it end what it has begun, and says so; a body may take long. Whoever cannot wait presses again."""
+    command = [sys.executable, "-c", PATIENT]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "ready\n"
+            process.send_signal(signal.SIGINT)
+            assert process.stdout.readline().startswith("ending, after what has begun; Ctrl-C ends it at once")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == -signal.SIGINT
+        finally:
+            process.kill()
+
+
 def heart(connect: Callable[[], Any]) -> Heart:
     """What keeps leases; one of them."""
     settings = Settings(heartbeat=0.1, hand_back_after=0.1)
