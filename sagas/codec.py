@@ -142,10 +142,10 @@ def decode(raw: bytes | str, declared: Any, *, what: str = "value") -> Any:
     Raises:
         Misfit: it does not fit; the definition has probably changed without a new version.
     """
+    shape = _shape(declared)
     try:
-        return _shape(declared).read(raw)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:
-        shape = _shape(declared)
+        return shape.read(raw)
+    except Exception as problem:  # `__post_init__` is the application's, and may raise whatever it likes
         path, reason = _from_msgspec(problem, what, shape)
         cause = None if shape.sensitive else problem
         raise Misfit(f"{path}: what is stored does not fit the declared type: {reason}", path=path) from cause
@@ -179,7 +179,7 @@ def same_input(stored: bytes | str, given: bytes | str, declared: Any) -> bool:
         return find_difference(now, before, "input") is None or canonical(shape.write(before)) == canonical(
             shape.write(now)
         )
-    except msgspec.MsgspecError:  # stored under a type that no longer fits: certainly another input
+    except Exception:  # stored under a type that no longer fits, whatever that raises: certainly another input
         return False
 
 
@@ -232,6 +232,8 @@ def _from_msgspec(problem: BaseException, what: str, shape: _Shape | None = None
     found = WHERE.match(str(problem))
     assert found is not None  # the pattern matches any text
     reason = found["reason"] or type(problem).__name__
+    if isinstance(problem, LookupError | AssertionError) and found["reason"]:  # their texts are no sentences
+        reason = f"{type(problem).__name__}: {reason}"
     if shape and shape.sensitive and not HARMLESS.match(reason):  # it may repeat the value, or be of the application
         reason = "does not fit the declared type (not shown: it has sensitive fields)"
     return what + (found["path"] or ""), reason

@@ -18,7 +18,7 @@ from sagas.body import Body, step_named
 from sagas.children import Child
 from sagas.duty import SagaClass
 from sagas.each import Each
-from sagas.errors import CodecError, InvalidInput
+from sagas.errors import CodecError, InvalidInput, Misfit
 from sagas.events import Begot, Children, Failed, Start
 from sagas.failure import clean
 from sagas.head import Head
@@ -104,7 +104,7 @@ def beget(body: Body) -> Begot | Failed:
             step.of, body.delivery, step.name, [("", step.given(run))], limit=body.limit,
             payloads=body.delivery.reader.payloads,
         )  # fmt: skip
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Misfit):
         raise
     except BaseException as problem:
         give_up = isinstance(problem, CodecError)  # the same input would be refused again

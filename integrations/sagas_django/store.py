@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import psycopg
 from asgiref.sync import sync_to_async
@@ -58,7 +58,8 @@ class DjangoStore:
             with transaction.atomic(using=self.name):
                 self._bound()
                 local = DjangoLocal(self.name)
-                yield local
+                with local.kept_open():
+                    yield local
             if local.has_set_for_good and not connections[self.name].in_atomic_block:
                 connections[self.name].close()  # or it would hold for the sagas that come next
         except psycopg.errors.ReadOnlySqlTransaction:  # a failover: the connection lives on and refuses every write
@@ -158,8 +159,30 @@ class DjangoLocal:
         return raw
 
     @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """Nobody ends the transaction past Django meanwhile: that would take along the writes of other bodies."""
+        raw: Any = self.connection
+        raw.commit = raw.rollback = _refused
+        try:
+            yield
+        finally:
+            for name in ("commit", "rollback"):
+                raw.__dict__.pop(name, None)
+
+    @contextmanager
+    def _seen_by(self, look: Any) -> Iterator[None]:
+        """As `execute_wrapper`, which takes away the last one: a body may have added one, and leave it there."""
+        wrappers = self._wrapper.execute_wrappers
+        wrappers.append(look)
+        try:
+            yield
+        finally:
+            if look in wrappers:
+                wrappers.remove(look)
+
+    @contextmanager
     def savepoint(self) -> Iterator[None]:
-        with transaction.atomic(using=self._alias), self._wrapper.execute_wrapper(self._look_at):
+        with transaction.atomic(using=self._alias), self._seen_by(self._look_at):
             yield
             if self._wrapper.needs_rollback:
                 raise transaction.TransactionManagementError(SWALLOWED)
@@ -173,7 +196,7 @@ class DjangoLocal:
         opening = Opening(self.connection, *release, wrapper.ops.savepoint_create_sql(name))
         wrapper.savepoint_ids.append(name)
         try:
-            with wrapper.execute_wrapper(partial(self._opens, opening)):
+            with self._seen_by(partial(self._opens, opening)):
                 yield
             opening.close()
             if wrapper.needs_rollback or opening.state != TransactionStatus.INTRANS:
@@ -227,6 +250,13 @@ class DjangoLocal:
                 self._settings += 1
                 self.has_set_for_good |= outlasts(found)
         return execute(sql, params, many, context)
+
+
+def _refused() -> NoReturn:
+    raise ConfigurationError(
+        "a local step must not call commit() or rollback() of its connection: what it writes commits together with "
+        "its log entry when it returns; to undo it all, raise"
+    )
 
 
 def _takes_along(opening: Opening, execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:

@@ -19,6 +19,7 @@ import psycopg
 
 from sagas_outbox import claims, clock
 from sagas_outbox.claims import Claimed, Connection, Held, Work
+from sagas_outbox.doubts import Doubts
 from sagas_outbox.flight import FLIGHT_CHECK, Flight
 from sagas_outbox.link import Link
 from sagas_outbox.packing import pack, short_first
@@ -139,6 +140,7 @@ class Relay:
         self._link = Link(connect)
         self._presence = Presence(self.holder, queues)
         self._marks = Marks()
+        self._doubts = Doubts()
         self._flights: dict[str, Flight] = {}
         self._weights = Weights(message=settings.message_work)
         self._paces: Mapping[Subject, float] = {}
@@ -251,32 +253,49 @@ class Relay:
 
     def _publish(self, claimed: Sequence[Claimed]) -> list[Claimed]:
         """Publish messages, several at once where that can be; returns the rows that were not published."""
-        messages, unknown = self._messages(claimed), list[Claimed]()
+        messages, left = self._doubts.last(self._messages(claimed)), list[Claimed]()
+        taken = False
         while messages and not self._draining.is_set():
-            now = messages[: self._many.together() if self._many else 1]
+            now = self._doubts.first(messages, self._many.together() if self._many else 1)
+            messages = messages[len(now) :]
             try:
                 outcomes = self._hand_over(now)
             except Exception as problem:
-                self._failures += 1
-                log.warning(
-                    "the broker did not take a message for queue %r (failure %d in a row); its rows stay due: %r",
-                    now[0][0], self._failures, problem,
-                )  # fmt: skip
-                self._publisher.reset()
-                break
-            messages = messages[len(now) :]
+                left += [row for _, rows in now for row in rows]
+                if not self._not_taken([queue for queue, _ in now], problem, others=taken):
+                    break
+                left += [row for queue, rows in messages if queue == now[0][0] for row in rows]
+                messages = [each for each in messages if each[0] != now[0][0]]
+                continue
             for (queue, rows), why_not in zip(now, outcomes, strict=True):
                 if why_not is None:
+                    taken = True
                     self._published(queue, rows)
                 else:
                     log.error("queue %r cannot be published to, its rows wait, others go on: %s", queue, why_not)
-                    unknown += rows
-        return unknown + [row for _, left in messages for row in left]
+                    left += rows
+        return left + [row for _, rows in messages for row in rows]
+
+    def _not_taken(self, queues: Sequence[str], problem: Exception, *, others: bool) -> bool:
+        """Note what was not taken; returns whether to go on with other queues, as the broker has taken messages for
+        them in this pass and answers in time."""
+        self._publisher.reset()
+        self._doubts.not_taken(named := sorted({*queues}))
+        if others and len(queues) == 1 and not isinstance(problem, TimeoutError):
+            log.error("queue %r cannot be published to now, its rows wait, others go on: %r", queues[0], problem)
+            return True
+        self._failures += 1
+        log.warning(
+            "the broker did not take a message for queue %s (failure %d in a row); its rows stay due: %r",
+            " or ".join(map(repr, named[:5])), self._failures, problem,
+        )  # fmt: skip
+        return False
 
     def _published(self, queue: str, rows: Sequence[Claimed]) -> None:
         if self._failures:
             log.warning("the broker takes messages again, after %d failures in a row", self._failures)
         self._failures = 0
+        self._doubts.taken(queue)
         self._flight(queue).add(rows, UNDER_WAY_DOUBLINGS, lambda row: self._seconds(row.work))
         reached(Point.AFTER_PUBLISH, queue)
 

@@ -164,7 +164,18 @@ def too_long(run: Any) -> None:
         execute("select 'x'::text::int")
 
 
-BROKEN = [undefined, syntax, unfit, caught, caught_by_hand, too_long]
+def commits(run: Any) -> None:
+    """Past Django, which would not let it; so would `with connection.connection`."""
+    execute(INSERT, [7])
+    connection.connection.commit()
+
+
+def rolls_back(run: Any) -> None:
+    connection.connection.rollback()
+    Seat.objects.create(number=7)
+
+
+BROKEN = [undefined, syntax, unfit, caught, caught_by_hand, too_long, commits, rolls_back]
 
 
 @pytest.mark.parametrize("first", BROKEN)
@@ -179,3 +190,30 @@ def test_a_first_statement_that_fails(world: World, first: Callable[[Any], None]
     assert sorted(Booking.objects.values_list("saga", flat=True)) in (["a", "d"], ["a", "c", "d"])
     run = First.get(key="b")
     assert run.status != Status.COMPLETED
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_body_that_leaves_a_wrapper_behind(world: World, asks: bool) -> None:
+    """Such as one that measures: it stays, sees what follows, and what follows goes on as before."""
+    seen: list[str] = []
+
+    def measure(call: Any, text: str, *rest: Any) -> Any:
+        seen.append(text)
+        return call(text, *rest)
+
+    def installs(run: Any) -> None:
+        connection.execute_wrappers.append(measure)
+        if asks:
+            Seat.objects.create(number=7)
+
+    world.plan("body", installs, saga="b")
+    begin_many(First, KEYS)
+    try:
+        run_together()
+        begin_many(First, ["d", "e"])
+        run_together()
+        assert connection.execute_wrappers == [measure]
+    finally:
+        connection.execute_wrappers.clear()
+    assert any(text.startswith("INSERT") for text in seen) and world.count() == {"body": 5}
+    assert {First.get(key=key).status for key in [*KEYS, "d", "e"]} == {Status.COMPLETED}

@@ -29,6 +29,8 @@ class Broker:
         self.groups: list[list[str]] = []
         self.stop: Callable[[], object] = dict
         self.down = False
+        self.refused: set[str] = set()  # queues; what is published together with them is not taken either
+        self.slow = False  # and that takes as long as a relay waits
 
     def publish(self, queue: str, rows: Sequence[Held]) -> None:
         raise AssertionError("one at a time")
@@ -39,6 +41,9 @@ class Broker:
     def publish_all(self, messages: Sequence[Addressed]) -> Sequence[UnknownQueue | None]:
         if self.down and self.groups:
             raise ConnectionError("down")
+        if self.refused.intersection(queue for queue, _, _ in messages):
+            self.groups.append([])
+            raise TimeoutError("no answer") if self.slow else ConnectionError("holding the wrong kind of value")
         self.groups.append([queue for queue, _, _ in messages])
         self.stop()
         return [UnknownQueue(queue) if queue == "misspelt" else None for queue, _, _ in messages]
@@ -63,6 +68,13 @@ def plant(yard: Plant) -> Plant:
 
 def short(_: psycopg.Connection) -> Mapping[tuple[str, str, str], float]:
     return {(Single.saga_name, step.name, "do"): 0.001 for step in Single.steps}
+
+
+def pass_again(plant: Plant, relay: Relay) -> int:
+    """One more pass, for which what was published is begun, and what was given back is due."""
+    plant.connection.execute("update sagas_outbox set token = token + 1, holder = 'worker' where holder is not null")
+    plant.connection.execute("update sagas_outbox set due_at = clock_timestamp() where holder is null")
+    return relay.run_once()
 
 
 @contextmanager
@@ -115,6 +127,30 @@ def test_a_group_that_the_broker_does_not_take_stays_due(plant: Plant) -> None:
         broker.down = True
         assert relay.run_once() == 10
         assert waiting(plant) == MANY - 10
+
+
+@pytest.mark.parametrize("refused", [1, 2])
+def test_a_queue_that_is_refused_does_not_stop_the_others(plant: Plant, refused: int) -> None:
+    """Nobody says which of a group it was: each is tried alone, and those in doubt come last from then on."""
+    with due(plant, misspelt=2 * refused) as (broker, relay):
+        broker.refused = {f"misspelt-{number}" for number in range(refused)}
+        plant.connection.execute(
+            "update sagas_outbox set queue = 'misspelt-' || id %% %s where queue = 'misspelt'", [refused]
+        )
+        assert relay.run_once() == 0
+        assert sum(pass_again(plant, relay) for _ in range(refused + 4)) == MANY - 2 * refused
+        ((quick,),) = plant.fetch("select count(*) from sagas_outbox where holder is null and queue = 'quick'")
+        assert (quick, waiting(plant)) == (0, 2 * refused)
+
+
+def test_a_queue_that_is_slow_to_refuse_is_asked_once_in_a_pass(plant: Plant) -> None:
+    """Each would cost the time that a relay waits for the broker."""
+    with due(plant, misspelt=2) as (broker, relay):
+        broker.refused, broker.slow = {"misspelt"}, True
+        for _ in range(4):
+            before = len(broker.groups)
+            pass_again(plant, relay)
+            assert broker.groups[before:].count([]) <= 1
 
 
 def test_celery_takes_them_in_one_round_trip(own_redis: Redis) -> None:

@@ -35,7 +35,7 @@ def listeners() -> list[Any]:
     """Where functions of ours listen to engines, connections and pools, as SQLAlchemy's registry has it."""
     return [
         owner()
-        for owner, kept in list(registry._collection_to_key.items())
+        for owner, kept in registry._collection_to_key.copy().items()  # at once: a collection of garbage may change it
         for listener in kept
         if getattr(listener(), "__module__", "").removeprefix("sagas_sqlalchemy.") in ("wake", "local", "connecting")
     ]
