@@ -146,6 +146,7 @@ class DjangoLocal:
         self._alias = alias
         self._before: str | None = None  # the savepoint of the body before, not released yet
         self._settings = 0  # that bodies have made in the session
+        self._looks: Any = None  # our wrapper around statements
         self.has_set_for_good = False
 
     @property
@@ -173,6 +174,7 @@ class DjangoLocal:
     def _seen_by(self, look: Any) -> Iterator[None]:
         """As `execute_wrapper`, which takes away the last one: a body may have added one, and leave it there."""
         wrappers = self._wrapper.execute_wrappers
+        self._looks = look
         wrappers.append(look)
         try:
             yield
@@ -246,10 +248,22 @@ class DjangoLocal:
                     f"a local step must not run {found!r}: what it writes commits together with its "
                     f"log entry when it returns; to undo it all, raise"
                 )
-            if found := setting(sql):
-                self._settings += 1
-                self.has_set_for_good |= outlasts(found)
-        return execute(sql, params, many, context)
+            self._note(sql)
+        answer = execute(sql, params, many, context)
+        if self._wrapper.execute_wrappers[-1:] != [self._looks]:  # a wrapper of the body's own may add settings
+            self._note(_sent(context["cursor"]))
+        return answer
+
+    def _note(self, sql: str) -> None:
+        if found := setting(sql):
+            self._settings += 1
+            self.has_set_for_good |= outlasts(found)
+
+
+def _sent(cursor: Any) -> str:
+    """What psycopg has sent last."""
+    query = getattr(cursor, "_query", None)
+    return "" if query is None else query.query.decode(errors="replace")
 
 
 def _refused() -> NoReturn:

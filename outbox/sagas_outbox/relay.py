@@ -33,6 +33,7 @@ log = logging.getLogger("sagas.relay")
 
 LONGEST_BACKOFF = 10.0  # seconds between tries while the broker is down
 PACES_EVERY = 1.0  # seconds between two looks at how long bodies take
+QUICK = 1.0  # seconds in which a broker that is well refuses one queue; what takes longer would add up over queues
 UNDER_WAY_DOUBLINGS = 2  # of the publish window, for which an unbegun row counts as under way: it may be lost
 
 Subject = tuple[str, str, str]  # saga name, step, direction
@@ -257,12 +258,13 @@ class Relay:
         taken = False
         while messages and not self._draining.is_set():
             now = self._doubts.first(messages, self._many.together() if self._many else 1)
-            messages = messages[len(now) :]
+            messages, began = messages[len(now) :], time.monotonic()
             try:
                 outcomes = self._hand_over(now)
             except Exception as problem:
                 left += [row for _, rows in now for row in rows]
-                if not self._not_taken([queue for queue, _ in now], problem, others=taken):
+                others = taken and time.monotonic() - began < QUICK
+                if not self._not_taken([queue for queue, _ in now], problem, others=others):
                     break
                 left += [row for queue, rows in messages if queue == now[0][0] for row in rows]
                 messages = [each for each in messages if each[0] != now[0][0]]
@@ -278,7 +280,7 @@ class Relay:
 
     def _not_taken(self, queues: Sequence[str], problem: Exception, *, others: bool) -> bool:
         """Note what was not taken; returns whether to go on with other queues, as the broker has taken messages for
-        them in this pass and answers in time."""
+        them in this pass (`others`) and answers in time."""
         self._publisher.reset()
         self._doubts.not_taken(named := sorted({*queues}))
         if others and len(queues) == 1 and not isinstance(problem, TimeoutError):

@@ -217,3 +217,30 @@ def test_a_body_that_leaves_a_wrapper_behind(world: World, asks: bool) -> None:
         connection.execute_wrappers.clear()
     assert any(text.startswith("INSERT") for text in seen) and world.count() == {"body": 5}
     assert {First.get(key=key).status for key in [*KEYS, "d", "e"]} == {Status.COMPLETED}
+
+
+def test_a_body_whose_wrapper_adds_a_setting(world: World) -> None:
+    """As those do that note who changes a row: it is not said of the bodies of others."""
+    noted: dict[str, str] = {}
+
+    def adds(call: Any, text: str, parameters: Any, many: bool, context: Any) -> Any:
+        answer = call(f"set local app.who = 'b'; {text}", parameters, many, context)
+        context["cursor"].nextset()
+        return answer
+
+    def notes(run: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("select current_setting('app.who', true)")
+            noted[run.key] = cursor.fetchone()[0] or ""
+
+    def says(run: Any) -> None:
+        with connection.execute_wrapper(adds):
+            Seat.objects.create(number=7)
+
+    world.always("body", notes)
+    world.always("body", says, saga="b")
+    begin_many(First, KEYS)
+    run_together()
+    assert noted == {"a": "", "c": ""}
+    assert {First.get(key=key).status for key in KEYS} == {Status.COMPLETED}
+    assert Seat.objects.filter(number=7).count() == 1

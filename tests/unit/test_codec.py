@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from sagas import CodecError, DefinitionError, InvalidInput, PayloadTooLarge, Unstorable
 from sagas.codec import DEFAULT_LIMIT, canonical, check_type, decode, encode, fingerprint, same_input
+from sagas.errors import Misfit
 
 
 class Colour(enum.Enum):
@@ -394,3 +395,20 @@ def test_added_field_with_default_is_the_same_input() -> None:
     assert same_input(b'{"city":"x"}', b'{"lines":[],"city":"x"}', Address)
     assert not same_input(b'{"city":"x"}', b'{"lines":["1"],"city":"x"}', Address)
     assert not same_input(b'{"town":"x"}', b'{"lines":[],"city":"x"}', Address)
+
+
+@dataclasses.dataclass
+class LooksItselfUp:
+    """Its class raises what msgspec does not turn into an error of its own."""
+
+    currency: str
+
+    def __post_init__(self) -> None:
+        {"EUR": 1}[self.currency]
+
+
+def test_whatever_a_class_raises_says_that_it_does_not_fit() -> None:
+    """What was stored when its class still let it pass."""
+    with pytest.raises(Misfit, match="KeyError: 'DEM'"):
+        decode(b'{"currency":"DEM"}', LooksItselfUp)
+    assert not same_input(b'{"currency":"DEM"}', b'{"currency":"EUR"}', LooksItselfUp)
