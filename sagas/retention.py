@@ -30,7 +30,7 @@ log = logging.getLogger("sagas.retention")
 
 PACKAGE: Final = "sagas.store"
 BATCH: Final = 200  # sagas in one statement that somebody waits for
-SHARE: Final = 0.04  # of the time of one connection, when done beside other work
+SHARE: Final = 0.025  # of the time of one connection, when done beside other work
 FEWEST, MOST = 5, 500  # sagas in one statement beside other work
 AIM: Final = 0.1  # seconds that such a statement should take: of five sagas it takes 10 ms, of 200 not 100
 IDLE: Final = 60.0  # seconds until another look when nothing is old enough
