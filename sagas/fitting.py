@@ -11,7 +11,7 @@ from typing import Any
 
 from sagas import machine
 from sagas.duty import SagaClass, steps_of
-from sagas.errors import CodecError, Misfit, PayloadLocked, UnknownSaga
+from sagas.errors import Misfit, UnknownSaga
 from sagas.payloads import LARGE
 from sagas.progress import state_of
 from sagas.reader import History, Reader
@@ -43,7 +43,7 @@ def misfit(definition: SagaClass, reader: Reader, history: History, state: State
                 reader.result(history, each.result, steps[name])
     except Misfit as problem:
         return str(problem)
-    except (CodecError, PayloadLocked):  # a damaged entry, or one that is sealed: said elsewhere
+    except Exception:  # a damaged entry, or one that is sealed: the body says so, which must not hold up its neighbours
         return ""
     return ""
 

@@ -40,7 +40,8 @@ def texts(constraint: str) -> list[str]:
     """The text values that a CHECK constraint names, in order."""
     with connection.cursor() as cursor:
         cursor.execute(CHECKS)
-        return re.findall(r"'([a-z_]+)'::text", dict(cursor.fetchall())[constraint])
+        found = re.findall(r"'\{?([a-z_,]+)\}?'::text", dict(cursor.fetchall())[constraint])
+        return [value for values in found for value in values.split(",")]
 
 
 def test_status_list_is_that_of_the_machine() -> None:

@@ -30,13 +30,13 @@ create table sagas_saga (
     updated_at timestamptz not null default clock_timestamp(),
     finished_at timestamptz,
     constraint sagas_saga_key unique (name, key, run),
-    constraint sagas_saga_status check (status in (
-        'running', 'compensating', 'settling', 'parked', 'completed', 'compensated', 'cancelled', 'aborted')),
+    constraint sagas_saga_status check (status = any ('{
+        running, compensating, settling, parked, completed, compensated, cancelled, aborted}')),
     constraint sagas_saga_parked_from check (
         (parked_from is not null) = (status = 'parked')
-        and (parked_from is null or parked_from in ('running', 'compensating', 'settling'))),
+        and (parked_from is null or parked_from = any ('{running,compensating,settling}'))),
     constraint sagas_saga_finished check (
-        (finished_at is not null) = (status in ('completed', 'compensated', 'cancelled', 'aborted'))),
+        (finished_at is not null) = (status = any ('{completed,compensated,cancelled,aborted}'))),
     -- a time that no client can read, such as infinity, would stop whoever looks at a page of sagas
     constraint sagas_saga_times check (
         created_at >= '1970-01-01 00:00+00' and updated_at >= '1970-01-01 00:00+00'
@@ -64,13 +64,12 @@ create table sagas_log (
     at timestamptz not null default clock_timestamp(),
     constraint sagas_log_pkey primary key (saga_id, seq),
     constraint sagas_log_seq check (seq >= 0),
-    constraint sagas_log_kind check (kind in (
-        'started', 'step_done', 'step_failed', 'step_undecided', 'step_not_done', 'step_unknown',
-        'step_chosen', 'step_skipped', 'step_blocked', 'waiting', 'signalled',
-        'children_started', 'children_recalled',
-        'undo_done', 'undo_failed', 'undo_undecided', 'settle_done', 'settle_failed', 'settle_undecided',
-        'late_answer', 'rebuilt', 'doubted', 'cancel_requested', 'retried', 'redone', 'resolved', 'paused', 'resumed', 'turning', 'compensating', 'settling', 'parked',
-        'completed', 'compensated', 'cancelled', 'aborted'))
+    constraint sagas_log_kind check (kind = any ('{
+        started, step_done, step_failed, step_undecided, step_not_done, step_unknown, step_chosen, step_skipped,
+        step_blocked, waiting, signalled, children_started, children_recalled, undo_done, undo_failed,
+        undo_undecided, settle_done, settle_failed, settle_undecided, late_answer, rebuilt, doubted,
+        cancel_requested, retried, redone, resolved, paused, resumed, turning, compensating, settling, parked,
+        completed, compensated, cancelled, aborted}'))
 );
 
 -- Insert-only: history cannot be changed, and only pruning may delete it. TRUNCATE stays, for Django's flush.
@@ -109,11 +108,11 @@ create table sagas_outbox (
     payload jsonb,
     progress jsonb, -- of the attempt at work, for the next one
     headers jsonb,
-    constraint sagas_outbox_kind check (kind in (
-        'step', 'cancel', 'retry', 'abort', 'redo', 'mark_done', 'mark_not_done', 'skip', 'mark_undone',
-        'pause', 'resume', 'signal', 'late_answer', 'children', 'undo_completed')),
+    constraint sagas_outbox_kind check (kind = any ('{
+        step, cancel, retry, abort, redo, mark_done, mark_not_done, skip, mark_undone, pause, resume, signal,
+        late_answer, children, undo_completed}')),
     constraint sagas_outbox_direction check (
-        (direction is null) = (kind <> 'step') and (direction is null or direction in ('do', 'undo', 'settle'))),
+        (direction is null) = (kind <> 'step') and (direction is null or direction = any ('{do,undo,settle}'))),
     constraint sagas_outbox_counts check ( -- far below where one more would not fit: that would stop a whole batch
         token >= 0 and publishes >= 0 and deliveries >= 0 and failures >= 0
         and token < 4000000000000000000 and publishes < 1000000000 and deliveries < 1000000000
