@@ -14,7 +14,6 @@ from sagas.why import Reason
 NEXT: Final[Mapping[str, str]] = {
     why.UNKNOWN: "Start this where the code of the application is that has it; workers need that code too.",
     why.CHANGED: "Deploy the former code again, and give the changed steps a new version.",
-    why.STORED: "Deploy the former code again, and give the changed types a new version of the saga.",
     why.PAUSED: "Resume it when the reason for the pause is gone.",
     why.DEFINITION_PAUSED: "Resume the definition when the reason for the pause is gone.",
     why.QUEUE_PAUSED: "Resume the queue when the reason for the pause is gone.",
@@ -33,7 +32,6 @@ NEXT: Final[Mapping[str, str]] = {
     why.OVERDUE: "Look whether a relay runs, and a worker of this queue.",
 }
 COMMANDS: Final[Mapping[str, str]] = {
-    why.STORED: "replay %(saga)s",
     why.PAUSED: "resume %(saga)s --reason WHY",
     why.DEFINITION_PAUSED: "resume-definition %(name)s",
     why.QUEUE_PAUSED: "resume-queue %(name)s",

@@ -17,7 +17,7 @@ from msgspec import UNSET, Raw
 
 from sagas import codec, errors, locking
 from sagas.duty import SagaClass, steps_of
-from sagas.events import Attempt, Direction, ErrorText
+from sagas.events import Attempt, Direction, ErrorText, Failed
 from sagas.fold import track_of
 from sagas.guard import Apart, Guard
 from sagas.head import Head
@@ -198,6 +198,12 @@ class Body(msgspec.Struct, kw_only=True, eq=False):
             for name, state in self.delivery.state.steps.items() if state.result in history
         ]  # fmt: skip
         return reader.error_text(problem, sensitive)
+
+    def failed(self, problem: BaseException, *, began: bool = True, give_up: bool = False) -> Failed:
+        """What to say of an error. Whether a body had acted before it met what it cannot read nobody knows, unless that
+        is rolled back."""
+        misfit = isinstance(problem, errors.Misfit) and (self.transaction is not None or not began)
+        return Failed(self.attempt_event, self.error_text(problem), give_up=give_up, began=began, misfit=misfit)
 
     def heartbeat(self, progress: Any = None) -> None:
         if progress is not None:

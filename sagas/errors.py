@@ -101,7 +101,7 @@ class Unstorable(CodecError):
 
 
 class Misfit(CodecError):
-    """What is stored does not fit the type that this code declares for it: the saga waits for code that can read it."""
+    """What is stored does not fit the type that this code declares for it: the saga is parked, until code can."""
 
 
 class PayloadTooLarge(CodecError):

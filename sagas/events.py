@@ -130,6 +130,7 @@ class Failed(msgspec.Struct, frozen=True):
     error: ErrorText
     give_up: bool = False  # a `give_up_on` error: no further body
     began: bool = True  # False: it was the step's condition that raised, so nothing can have happened
+    misfit: bool = False  # nothing has happened: today's types cannot read what is stored, and a person is to see to it
 
 
 class NotDone(msgspec.Struct, frozen=True):

@@ -104,11 +104,12 @@ def beget(body: Body) -> Begot | Failed:
             step.of, body.delivery, step.name, [("", step.given(run))], limit=body.limit,
             payloads=body.delivery.reader.payloads,
         )  # fmt: skip
-    except (KeyboardInterrupt, Misfit):
+    except KeyboardInterrupt:
         raise
     except BaseException as problem:
         give_up = isinstance(problem, CodecError)  # the same input would be refused again
-        return Failed(event, body.error_text(problem), began=False, give_up=give_up)
+        misfit = isinstance(problem, Misfit)
+        return Failed(event, body.error_text(problem), began=False, give_up=give_up, misfit=misfit)
     return Begot(event, request, count=1, total=1)
 
 

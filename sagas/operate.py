@@ -16,7 +16,6 @@ from sagas.desk import Desk, LogLine, OutboxLine, SagaLine
 from sagas.engine import SagaRun
 from sagas.errors import InvalidInput
 from sagas.events import Kind
-from sagas.fitting import stored_misfit
 from sagas.payloads import shown_value
 from sagas.plan import StepPlan
 from sagas.progress import UNREADABLE, StepLine, plan_of, state_of, step_lines, work
@@ -152,7 +151,7 @@ def description(desk: Desk, wanted: str) -> Iterator[str]:
     saga, words = find(desk, wanted), desk.words
     line, log, outbox = desk.saga(saga.id), desk.log(saga.id), desk.outbox(saga.id)
     yield from _head(saga, words)
-    reasons = why(line, desk.rows("pauses", {}), held_by(desk, [line]), stored=stored_misfit(desk.rows, line))
+    reasons = why(line, desk.rows("pauses", {}), held_by(desk, [line]))
     for reason in reasons:
         yield f"waits     {one_line(told(reason, words))}"
     for each in next_for(desk, saga, reasons):

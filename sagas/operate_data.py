@@ -8,7 +8,6 @@ from typing import Any, Final
 from sagas import operate, operate_locks, operate_pauses
 from sagas.desk import Desk, SagaLine
 from sagas.engine import SagaRun
-from sagas.fitting import stored_misfit
 from sagas.pauses import Scope
 from sagas.progress import plan_of, state_of, step_lines
 from sagas.why import HeldLine, Reason, told, why
@@ -65,7 +64,7 @@ def shown(desk: Desk, wanted: str) -> dict[str, Any]:
     run = operate.find(desk, wanted)
     line, outbox = desk.saga(run.id), desk.outbox(run.id)
     held = operate.held_by(desk, [line])
-    reasons = why(line, desk.rows("pauses", {}), held, stored=stored_misfit(desk.rows, line))
+    reasons = why(line, desk.rows("pauses", {}), held)
     return {
         **of_saga(line, reasons, held, desk.words), "run": run.run, "updated_at": run.updated_at,
         "finished_at": run.finished_at, "allowed": _allowed(run),

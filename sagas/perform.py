@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import random
 import time
 from collections.abc import Callable, Generator
@@ -67,10 +66,7 @@ class Call(NamedTuple):
     awaited: bool  # declared `async def`
 
 
-log = logging.getLogger("sagas.worker")
-
-LEFT = (errors.LeaseLost, errors.Misfit)  # nothing is recorded: another worker begins it when the lease has ended
-THROUGH = (*LEFT, KeyboardInterrupt)
+THROUGH = (errors.LeaseLost, KeyboardInterrupt)
 Calls = Generator[Call, Any, Any]  # is sent what each call returned, or thrown what it raised
 
 
@@ -210,15 +206,15 @@ def _perform(body: Body) -> Calls:
     """Returns what came of it (`Found`)."""
     try:
         return (yield from _carry_out(body))
-    except LEFT as problem:
-        if isinstance(problem, errors.Misfit):
-            log.error("%s: left for code that can read what is stored: %s", body.delivery.label, problem)
+    except errors.LeaseLost:
         return None
 
 
 def _carry_out(body: Body) -> Calls:
     delivery = body.delivery
     action = assess(body.definition.plan, delivery.state, body.attempt_event, memory=delivery.memory)
+    if delivery.misfit and isinstance(action, Run | Ask | Choose | Wait | Beget):
+        return body.failed(errors.Misfit(delivery.misfit), began=False)
     if isinstance(action, Ask):
         action = yield from _ask(body)
     if isinstance(action, Run):
@@ -254,7 +250,7 @@ def _choose(body: Body) -> AnswerEvent:
     except THROUGH:
         raise
     except BaseException as problem:
-        return Failed(event, body.error_text(problem), began=False)
+        return body.failed(problem, began=False)
     if found and not isinstance(found, Skip):
         return Chosen(event)
     return Skipped(event, clean(found.reason, MAX_REASON) if isinstance(found, Skip) else "its condition is false")
@@ -269,7 +265,7 @@ def _wait(body: Body) -> AnswerEvent:
     except THROUGH:
         raise
     except BaseException as problem:
-        return Failed(event, body.error_text(problem), began=False)
+        return body.failed(problem, began=False)
 
 
 def _ask(body: Body) -> Calls:
@@ -334,13 +330,12 @@ def _run(body: Body, action: Run) -> Calls:
     except errors.Refused as refused:
         return Refused(event, body.error_text(refused), partly=body.effects > 0)
     except errors.Unstorable as problem:  # of an effect() that happened
-        text = body.error_text(problem)
-        return Unstorable(event, text) if going_forward else Failed(event, text, give_up=True)
+        return body.failed(problem, give_up=True) if not going_forward else Unstorable(event, body.error_text(problem))
     except THROUGH:
         raise
     except BaseException as problem:  # asyncio's CancelledError is no Exception; the batch has to go on
         retry = step.plan.retry if going_forward or step.plan.undo is None else step.plan.undo.retry
-        return Failed(event, body.error_text(problem), give_up=isinstance(problem, retry.give_up_on))
+        return body.failed(problem, give_up=isinstance(problem, retry.give_up_on))
     reached(Point.AFTER_BODY, label)
     if not going_forward:
         return undone(event, outcome, body)
@@ -362,7 +357,7 @@ def _take(body: Body, lock: SemanticLock) -> Calls:
         raise
     except BaseException as problem:
         earlier = event.lost or step_of(body.delivery.state, event.step).do.unknown
-        return Failed(event, body.error_text(problem), began=bool(earlier))
+        return body.failed(problem, began=bool(earlier))
     if blocker is None:
         return None
     return Blocked(event, blocker.subject, str(blocker), lock.wait, blocker.held)

@@ -64,16 +64,14 @@ def receive(
     for each in begun:
         if isinstance(each, Delivery):
             each.reader.payloads = settings.payloads
-            delay = (
-                _delay(each, settings, requests)
-                or _locked(each, settings, probes.get(each.saga_id, {}))
-                or _unread(each, settings)
-            )
+            delay = _delay(each, settings, requests) or _locked(each, settings, probes.get(each.saga_id, {}))
             if not delay and each.held_up and each.attempt:
                 paused.append(each.held)
             elif delay:
                 later.setdefault(delay, []).append(each.held)
             else:
+                if each.attempt:
+                    each.misfit = misfit(definition_of(each), each.reader, each.history, each.state)
                 good.append(each)
     for delay, held in later.items():
         claims.hand_back(connection, held, delay=delay, now=clock.now())
@@ -103,20 +101,6 @@ def _locked(delivery: Delivery, settings: Settings, probes: Probes) -> float:
         log.error("%s: it waits: %s", delivery.label, problem)
         return settings.unknown_delay
     return 0.0
-
-
-def _unread(delivery: Delivery, settings: Settings) -> float:
-    """Seconds that a row has to wait whose saga has an input, or results, that today's types cannot read."""
-    if delivery.attempt is None:
-        return 0.0
-    problem = misfit(definition_of(delivery), delivery.reader, delivery.history, delivery.state)
-    if not problem:
-        return 0.0
-    log.error(
-        "%s: it waits for code that can read what is stored: %s; deploy the former code, and give the changed one a "
-        "new version", delivery.label, problem,
-    )  # fmt: skip
-    return settings.unknown_delay
 
 
 def _misfit(delivery: Delivery, requests: Collection[str]) -> str:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 UNKNOWN: Final = "its definition is not in this process"
 CHANGED: Final = "its steps were changed without a new version: deploy the former code"
-STORED: Final = "what is stored of it does not fit today's types: %(problem)s"
 UNREADABLE: Final = "its row cannot be read"
 LACKS: Final = "its definition has no step %(step)s"
 PAUSED: Final = "is paused"
@@ -41,7 +40,7 @@ SLEEPS: Final = "%(step)s sleeps until %(until)s (%(left)s)"
 LOCK: Final = "%(step)s waits for a semantic lock until %(until)s (%(left)s)"
 TEXTS: Final = (
     LOCK, UNKNOWN, CHANGED, PAUSED, DEFINITION_PAUSED, QUEUE_PAUSED, SIGNAL, SIGNAL_UNTIL, SLEEPS, CHILD, CHILDREN,
-    CHILD_PARKED, UNDOES, BACKS_OFF, BEHIND, OVERDUE, UNREADABLE, LACKS, STORED,
+    CHILD_PARKED, UNDOES, BACKS_OFF, BEHIND, OVERDUE, UNREADABLE, LACKS,
 )  # fmt: skip
 
 
@@ -105,24 +104,19 @@ class WaitingSaga(SagaColumns, Protocol):
     def definition(self) -> str: ...
 
 
-def why(
-    saga: WaitingSaga, pauses: Iterable[PauseLine], held_by: Iterable[HeldLine] = (), *, stored: str = ""
-) -> list[Reason]:  # fmt: skip
+def why(saga: WaitingSaga, pauses: Iterable[PauseLine], held_by: Iterable[HeldLine] = ()) -> list[Reason]:
     """Every reason why a saga does not go on, other than work that is under way; none when it has ended.
 
     Args:
         saga: its row.
         pauses: everything that is paused in its database.
         held_by: what keeps sagas waiting, as far as somebody looked.
-        stored: what of its input and results cannot be read, if somebody looked: see `sagas.fitting`.
     """
     state = state_of(saga)
     if state is not None and machine.finished(state):
         return []
     plan = plan_of(saga.name, saga.version)
     found = [*_misfit(saga), *_paused(saga, plan, state, pauses)]
-    if stored:
-        found.append(Reason(text=STORED, values={"problem": stored}))
     if state is None:
         return [Reason(text=UNREADABLE), *found]
     if plan is not None:

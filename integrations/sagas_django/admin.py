@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from typing import Any
 
 from django.contrib import admin
@@ -15,7 +14,6 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from sagas import machine
-from sagas.fitting import stored_misfit
 from sagas.payloads import shown_value
 from sagas.progress import StepLine, plan_of, state_of, step_lines, to_undo
 from sagas.states import StepStatus
@@ -142,8 +140,7 @@ class SagaAdmin(
     def _reasons(self, request: HttpRequest, saga: SagaRow) -> list[dict[str, Any]]:
         """Why a saga does not go on, what to do about each, and the page of the other saga that has to go on first."""
         sagas = self.get_queryset(request)
-        stored = stored_misfit(partial(rows, sagas.db), saga)
-        found = why(saga, rows(sagas.db, "pauses", {}), held_by(sagas, [saga]), stored=stored)
+        found = why(saga, rows(sagas.db, "pauses", {}), held_by(sagas, [saga]))
         return [
             {"text": told(reason, wording), "next": word(wording.NEXT, reason.text), "saga": reason.values.get("id")}
             for reason in found

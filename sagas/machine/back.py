@@ -19,6 +19,9 @@ def back_succeeded(d: Draft, e: Succeeded) -> None:
 
 def back_failed(d: Draft, e: Failed | Refused) -> None:
     a, planned = e.attempt, d.plan.by_name[e.attempt.step]
+    if isinstance(e, Failed) and e.misfit:
+        d.park_misfit(e)
+        return
     undo = look.undo_of(planned)
     track = track_of(look.step_of(d.state, a.step), a.direction)
     delay = undo.retry.delay(track.failures + 1, a.jitter)

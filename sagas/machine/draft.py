@@ -6,7 +6,21 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from sagas.events import Attempt, Call, Continuation, Decision, Direction, Entry, Facts, Kind, Mark, Row, Source, Work
+from sagas.events import (
+    Attempt,
+    Call,
+    Continuation,
+    Decision,
+    Direction,
+    Entry,
+    Facts,
+    Failed,
+    Kind,
+    Mark,
+    Row,
+    Source,
+    Work,
+)
 from sagas.fold import evolve, track_of
 from sagas.machine import look
 from sagas.plan import Plan
@@ -41,6 +55,14 @@ class Draft:
     def park(self, a: Attempt, reason: str, *, lost: int = 0, unknown: bool = False) -> None:
         beside = self._beside(a.step) if look.running(self.state) else ()
         self.answer(Kind.PARKED, a, begun=lost, unknown=unknown, reason=reason, open=beside)
+
+    def park_misfit(self, e: Failed) -> None:
+        """What is stored cannot be read: the code or the row is wrong, the step has neither been tried nor failed."""
+        a, planned = e.attempt, self.plan.by_name[e.attempt.step]
+        if not a.lost:  # its key was not used
+            a = replace(a, first_begun_at=track_of(look.step_of(self.state, a.step), a.direction).first_begun_at)
+        external = planned.external if a.direction is Direction.DO else look.undo_of(planned).external
+        self.park(a, e.error.message, lost=a.lost, unknown=external and a.lost > 0)
 
     def turn_back(self, step: str, reason: str, *, failed: bool = True) -> None:
         """Begin to undo; where other steps run beside this one, as soon as they have come to their end, and where some

@@ -65,6 +65,9 @@ def do_refused(d: Draft, e: Refused) -> None:
 
 def do_failed(d: Draft, e: Failed) -> None:
     a, planned = e.attempt, d.plan.by_name[e.attempt.step]
+    if e.misfit:
+        d.park_misfit(e)
+        return
     if not e.began:  # its key was not used yet, so that the time for which it is known has not begun
         a = replace(a, first_begun_at=None)
     step, in_doubt = look.step_of(d.state, a.step), planned.external and e.began

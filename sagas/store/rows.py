@@ -60,6 +60,7 @@ class Delivery(msgspec.Struct, kw_only=True, eq=False):
     late: Raw | None = None  # when undoing: an answer of the step that came after it was given up
     begun_at: float  # this process's monotonic clock, before the statement that began it
     leased_at: float = 0.0  # the same, before the one that began its lease
+    misfit: str = ""  # what of its payloads today's types cannot read
     tied: bool = True  # others learn of what becomes of it: a parent, or the next in the line of its ordering key
 
     @property

@@ -300,7 +300,10 @@ def answers(plan: Plan, node: Node, work: Work) -> Iterator[Answer | None]:
     )
     for memory, now in product(memories, (1.0, 99.0) if timed else (1.0,)):
         a = Attempt(step=work.step, direction=work.direction, deliveries=node.lost + 1, first_begun_at=1.0, now=now)
-        for event in outcomes(plan, node.state, a, assess(plan, node.state, a, memory=memory)):
+        action = assess(plan, node.state, a, memory=memory)
+        if isinstance(action, Run | Ask | Choose | Wait | Beget):
+            yield Failed(a, ERROR, began=False, misfit=True)
+        for event in outcomes(plan, node.state, a, action):
             yield event
             if event is not None and node.state.deadline is not None and now < node.state.deadline:
                 yield replace(event, attempt=replace(a, now=99.0))  # it took its time
