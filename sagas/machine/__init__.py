@@ -61,6 +61,8 @@ The rules, each kept because its absence loses money:
     doubt then: in its turn it is asked about like an attempt whose worker died. It does not close the way back. A saga
     that turns back before its turn asks about what it could undo, one step at a time, before it undoes anything; none
     of that is begun in order to learn what it did.
+19. What today's types cannot read is not tried: the step has neither begun nor failed, and the saga is parked. That the
+    code is wrong is no reason to undo anything.
 
 Compensation: Garcia-Molina & Salem, "Sagas", 1987. Empty undo and hanging: dtm's sub-transaction barrier.
 """
