@@ -44,7 +44,7 @@ def test_the_django_tutorial(tmp_path: Path, database: str, process_group: Proce
     assert Reader(tmp_path, exported, process_group, SLOW).follow("tutorial-django.md") > 15
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_fastapi_tutorial(tmp_path: Path, database: str, process_group: ProcessGroup, port: str) -> None:
     """tutorial-fastapi.md: the same with SQLAlchemy, asyncpg and async steps."""
     exported = {"DATABASE_URL": database.replace("postgresql:", "postgresql+asyncpg:")}

@@ -69,8 +69,8 @@ AnyKill = Children | Relays | Between
 def _always(case: tuple[AnyKill]) -> bool:
     """Those that are unlike any other; kills of relays in short are in tests/relay."""
     if isinstance(case[0], Children):
-        return case[0].saga is KeyedOrder and case[0].work.startswith("charge")
-    return isinstance(case[0], Between)
+        return case[0].saga is KeyedOrder and case[0].work == "charge:undo"
+    return isinstance(case[0], Between) and not case[0].back
 
 
 SCENARIOS: list[AnyKill] = [

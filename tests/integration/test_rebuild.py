@@ -28,7 +28,7 @@ from tests.support.machine_driver import Driven
 from tests.support.machine_worlds import Tape, Troubled, run
 from tests.support.stories import begin, differences, drain
 
-HISTORIES = 2000
+HISTORIES = 1000
 PLANS = (
     "trip",
     "externals",

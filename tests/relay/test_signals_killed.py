@@ -14,15 +14,8 @@ from tests.relay.sagas import Importing
 from tests.relay.test_signals import kinds, said, send, waits
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "point",
-    [
-        "worker.before_record",
-        pytest.param("worker.after_begin", marks=pytest.mark.full),
-        pytest.param("worker.after_record", marks=pytest.mark.full),
-    ],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("point", ["worker.before_record", "worker.after_begin", "worker.after_record"])
 def test_a_worker_killed_over_a_signal(new_plant: PlantMaker, tmp_path: Path, point: str) -> None:
     """Whatever it had done is done once when another takes over: one signal, one step after it."""
     with new_plant(SHORT) as plant:
