@@ -32,6 +32,7 @@ EXCEPT: Final = {
     "integration/test_cost.py::test_a_plain_saga_writes_no_more_than_it_needs": COUNTS,
     "integration/test_cost.py::test_round_trips_of_external_steps": COUNTS,
     "integration/test_cost.py::test_round_trips_of_local_steps": COUNTS,
+    "integration/test_cost.py::test_round_trips_of_savepoints": COUNTS,
     "integration/test_worker_statements.py::test_a_hundred_rows_take_no_more_statements_than_one_plus_two": COUNTS,
     "sqlalchemy/test_callers_session.py::test_one_statement_and_nothing_else": COUNTS,
     "sqlalchemy/test_callers_session.py::test_a_pending_subject_gets_its_key_and_nothing_else_is_flushed": COUNTS,
