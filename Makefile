@@ -26,7 +26,7 @@ help:
 	@echo "make lint         ruff, import-linter, mypy"
 	@echo "make docs         the documentation as a site, in build/site; strict, with every link checked"
 	@echo "make bench-quick  the most telling speed ratios, in about a minute"
-	@echo "make bench        all speed ratios against the peers, with a picture, in some half an hour"
+	@echo "make bench        all speed ratios against the peers, with a picture, in some ten minutes"
 	@echo "make bench-growth what a million finished or due sagas, an old transaction and many queues cost, as curves"
 	@echo "make clean        remove .venv and everything generated"
 

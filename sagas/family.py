@@ -18,7 +18,7 @@ from sagas.body import Body, step_named
 from sagas.children import Child
 from sagas.duty import SagaClass
 from sagas.each import Each
-from sagas.errors import CodecError, InvalidInput, Misfit
+from sagas.errors import CodecError, InvalidInput
 from sagas.events import Begot, Children, Failed, Start
 from sagas.failure import clean
 from sagas.head import Head
@@ -107,9 +107,7 @@ def beget(body: Body) -> Begot | Failed:
     except KeyboardInterrupt:
         raise
     except BaseException as problem:
-        give_up = isinstance(problem, CodecError)  # the same input would be refused again
-        misfit = isinstance(problem, Misfit)
-        return Failed(event, body.error_text(problem), began=False, give_up=give_up, misfit=misfit)
+        return body.failed(problem, began=False, give_up=isinstance(problem, CodecError))  # it would be refused again
     return Begot(event, request, count=1, total=1)
 
 

@@ -66,7 +66,7 @@ class Call(NamedTuple):
     awaited: bool  # declared `async def`
 
 
-THROUGH = (errors.LeaseLost, KeyboardInterrupt)
+THROUGH = (errors.LeaseLost, KeyboardInterrupt)  # no outcomes of a step
 Calls = Generator[Call, Any, Any]  # is sent what each call returned, or thrown what it raised
 
 

@@ -1,7 +1,7 @@
 """`make bench`: the same work through each peer and through us, interleaved, on one Postgres and one Redis.
 
-Prints a table and says where we lose; writes var/bench.json and var/bench.svg. Some half an hour, and never much longer
-than `--limit`.
+Prints a table and says where we lose; writes var/bench.json and var/bench.svg. Some ten minutes on a
+quiet machine; nothing is begun after `--limit`.
 
 `python -m tests.benchmarks.full [--rounds N] [--limit SECONDS] [KEY ...]` measures only the comparisons of those keys.
 Exit status: 0 every floor held, 1 a floor was missed (the table says which), 2 something did not run.
