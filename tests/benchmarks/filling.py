@@ -6,12 +6,18 @@ import psycopg
 
 from sagas import Saga
 
+# Ids grow with time, as those of `start()` do: what happens at one time is on few pages of each index.
+ID_AT = """
+create or replace function pg_temp.id_at(at timestamptz) returns uuid volatile return
+    (lpad(to_hex((extract(epoch from at) * 1000)::bigint), 12, '0') || '7' || substr(gen_random_uuid()::text, 16))::uuid
+"""
+
 # A finished saga of three steps and its five log entries. `%(from)s` to `%(to)s` are their numbers.
 FINISHED = """
 with made as (
     insert into sagas_saga
         (id, name, version, key, status, seq, input_hash, definition, finished_at, created_at, updated_at)
-    select gen_random_uuid(), %(name)s, 1, 'finished-' || n, 'completed', 4, '', %(definition)s, t.at, t.at, t.at
+    select pg_temp.id_at(t.at), %(name)s, 1, 'finished-' || n, 'completed', 4, '', %(definition)s, t.at, t.at, t.at
     from generate_series(%(from)s::bigint, %(to)s::bigint) n,
         lateral (select clock_timestamp() - interval '1 second' * (n %% 2000000) - interval '1 day' * %(days)s as at) t
     returning id, finished_at
@@ -33,7 +39,7 @@ with model as (
     where s.name = %(name)s and s.key = %(key)s
 ), made as (
     insert into sagas_saga (id, name, version, key, status, seq, input_hash, definition)
-    select gen_random_uuid(), name, version, key || '-' || n, status, seq, input_hash, definition
+    select pg_temp.id_at(clock_timestamp()), name, version, key || '-' || n, status, seq, input_hash, definition
     from model, generate_series(%(from)s::bigint, %(to)s::bigint) n
     returning id
 ), logged as (
@@ -92,6 +98,7 @@ def fill_past(connection: psycopg.Connection[object], *, name: str, key: str, co
     written, which nothing ever updates.
     """
     known = {"name": name, "key": key}
+    connection.execute(ID_AT)
     for number in range(0, count, SLICE):
         connection.execute(DUE, {**known, "from": number, "to": min(number + SLICE, count) - 1})
         with connection.transaction():
@@ -105,6 +112,7 @@ def fill_past(connection: psycopg.Connection[object], *, name: str, key: str, co
 def _fill(
     connection: psycopg.Connection[object], sql: str, count: int, known: dict[str, object], first: int = 0
 ) -> None:
+    connection.execute(ID_AT)
     for number in range(first, first + count, SLICE):
         last = min(number + SLICE, first + count) - 1
         connection.execute(sql, {**known, "from": number, "to": last})  # type: ignore[arg-type]
