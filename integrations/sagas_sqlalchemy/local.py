@@ -1,7 +1,6 @@
 """A transaction for local steps: a SQLAlchemy session that cannot end it, on a connection of psycopg 3.
 
-What goes past the session is seen by listeners on the class `Engine`, put there once, when this module is imported:
-those of single connections are known by ids, which are used again. They look for a guard on the connection.
+What goes past the session is seen by its guard (`keeping.py`).
 """
 
 from __future__ import annotations
@@ -9,77 +8,31 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import psycopg
 from psycopg.pq import TransactionStatus
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
-from sagas.endings import ending, outlasts, setting
-from sagas.errors import ConfigurationError, SagaError
+from sagas.errors import SagaError
+from sagas_sqlalchemy.held import Held, hold_back
+from sagas_sqlalchemy.keeping import GUARD, Guard
 from sagas_sqlalchemy.sources import Source
 
 log = logging.getLogger("sagas.worker")
 
-GUARD: Final = "_sagas_guard"  # attribute of a connection that is ours for the time of a transaction
 KEPT: Final = ("commit", "rollback", "close", "invalidate")  # of a connection
 SWALLOWED: Final = (
     "the step returned although a statement of its own had failed, so its writes cannot be committed; "
     "let the error out of the step, or wrap the statement in session.begin_nested()"
 )
-INSTEAD: Final = "what it writes commits together with its log entry when it returns; to undo it all, raise"
-
-
-class _Guard:
-    """Whether the transaction may end now, and what a body did that it must not."""
-
-    def __init__(self) -> None:
-        self.open = False  # to us
-        self.offence: ConfigurationError | None = None
-        self.settings = 0  # that bodies have made in the session
-        self.has_set_for_good = False
-
-    def refuse(self, what: str) -> NoReturn:
-        self.offence = ConfigurationError(f"a local step must not call {what}: {INSTEAD}")
-        raise self.offence
-
-    def check(self, what: str) -> None:
-        if not self.open:
-            self.refuse(what)
-
-
-def _executes(connection: Connection, _: Any, statement: str, *rest: Any) -> None:
-    guard: _Guard | None = getattr(connection, GUARD, None)
-    if guard is None or guard.open:
-        return
-    if found := ending(statement):
-        guard.refuse(found)
-    if found := setting(statement):
-        guard.settings += 1
-        guard.has_set_for_good |= outlasts(found)
-
-
-def _commits(connection: Connection) -> None:
-    guard: _Guard | None = getattr(connection, GUARD, None)
-    if guard is not None:
-        guard.check("commit() of the connection's transaction")
-
-
-def _rolls_back(connection: Connection) -> None:
-    guard: _Guard | None = getattr(connection, GUARD, None)
-    if guard is not None:
-        guard.check("rollback() of the connection's transaction")
-
-
-for _name, _heard in (("before_cursor_execute", _executes), ("commit", _commits), ("rollback", _rolls_back)):
-    event.listen(Engine, _name, _heard)
 
 
 class _Kept:
     """Put in front of the application's session class: what ends the transaction is ours alone."""
 
-    _guard: _Guard
+    _guard: Guard
 
     def commit(self) -> None:
         self._guard.check("session.commit()")
@@ -123,11 +76,12 @@ def _made(session_class: type[Session]) -> type[Session]:
 class SqlAlchemyLocal:
     """An open transaction; local steps run in savepoints of its session."""
 
-    def __init__(self, connection: Connection, session: Session, guard: _Guard) -> None:
+    def __init__(self, connection: Connection, session: Session, guard: Guard) -> None:
         self._connection, self._session, self._guard = connection, session, guard
         raw = connection.connection.driver_connection
         assert isinstance(raw, psycopg.Connection)
         self._raw = raw  # SQLAlchemy lets go of it when it breaks
+        self._held = Held(raw)
         self._hooks: list[Callable[[Session], object]] = []  # of bodies: for after the real commit
         self._dropped: list[object] = []  # kept alive: SQLAlchemy knows listeners by id() and would ignore the next
 
@@ -151,8 +105,9 @@ class SqlAlchemyLocal:
     @classmethod
     @contextmanager
     def _open(cls, connection: Connection, source: Source, mode: str) -> Iterator[SqlAlchemyLocal]:
-        guard = _Guard()
+        guard = Guard()
         guard.open = True
+        hold_back(connection.dialect)
         made = _kept(source.session_class)
         session = made.__new__(made)
         session._guard = guard  # type: ignore[attr-defined]
@@ -167,6 +122,7 @@ class SqlAlchemyLocal:
             session.commit()
         finally:
             guard.open = True
+            local._held.drop()  # the end of the transaction is theirs as well
             session.close()
             if mode == "control_fully" and connection.in_transaction():
                 connection.rollback()
@@ -175,24 +131,27 @@ class SqlAlchemyLocal:
 
     def _watch(self) -> Callable[[], None]:
         """Also those who go to the connection itself. Returns what ends the watch: the connection may live on."""
-        guard, connection = self._guard, self._connection
+        guard = self._guard
+        watched: list[tuple[object, str, str]] = [(self._connection, "connection", name) for name in KEPT]
+        watched += [(self._raw, "driver_connection", name) for name in ("commit", "rollback")]
 
-        def kept(name: str) -> Callable[[], object]:
-            call: Callable[[], object] = getattr(connection, name)
+        def kept(owner: object, what: str, name: str) -> Callable[[], object]:
+            call: Callable[[], object] = getattr(owner, name)
 
             def only_ours() -> object:
-                guard.check(f"connection.{name}()")
+                guard.check(f"{what}.{name}()")
                 return call()
 
             return only_ours
 
-        for name in KEPT:  # not by an event: refused there, SQLAlchemy's own state is gone
-            setattr(connection, name, kept(name))
-        setattr(connection, GUARD, guard)
+        for owner, what, name in watched:  # not by an event: refused there, SQLAlchemy's own state is gone
+            setattr(owner, name, kept(owner, what, name))
+        setattr(self._connection, GUARD, guard)
 
         def unwatch() -> None:
-            for name in (*KEPT, GUARD):
-                delattr(connection, name)
+            for owner, _, name in watched:
+                delattr(owner, name)
+            delattr(self._connection, GUARD)
 
         return unwatch
 
@@ -227,6 +186,18 @@ class SqlAlchemyLocal:
             raise
         finally:
             self._session.expunge_all()  # the next step reads what is stored, and no object of another's
+
+    @contextmanager
+    def joined(self) -> Iterator[None]:
+        self._guard.held = self._held
+        try:
+            with self.savepoint():
+                yield
+        finally:
+            self._guard.held = None
+
+    def release(self) -> None:
+        """What is held back is sent with whatever is sent next."""
 
     def hooks(self) -> int:
         return len(self._hooks) + self._guard.settings

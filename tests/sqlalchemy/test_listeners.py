@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from sagas.errors import ConfigurationError
 from sagas_sqlalchemy import Sagas
 from sagas_sqlalchemy.connecting import connection_parameters
-from sagas_sqlalchemy.local import GUARD, _executes, _Guard
+from sagas_sqlalchemy.keeping import GUARD, Guard, _executes
 from sagas_sqlalchemy.testing import borrow
 from tests.sqlalchemy.conftest import DRIVERS, EngineMaker, drain, rows
 from tests.sqlalchemy.shop import Odd, Order, Placed, PlaceOrder, Told
@@ -157,7 +157,7 @@ def test_the_guard_stays_on_engines_with_options(
 )
 def test_which_statements_end_a_transaction(statement: str, ends: bool) -> None:
     """Wherever it stands among several, and not where it is only quoted or part of a function."""
-    guard = _Guard()
+    guard = Guard()
     connection: Any = SimpleNamespace(**{GUARD: guard})
     refused = pytest.raises(ConfigurationError) if ends else nullcontext()
     with refused:

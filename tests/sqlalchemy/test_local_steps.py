@@ -52,8 +52,8 @@ def test_a_refused_order_is_undone(
 
 
 ENDING = ["session.commit", "session.rollback", "session.close", "session.begin", "connection.commit",
-          "connection.rollback", "sql commit", "sql hidden commit", "sql commented commit", "sql rollback",
-          "swallowed commit", "swallowed close"]  # fmt: skip
+          "connection.rollback", "pooled commit", "raw commit", "raw rollback", "sql commit", "sql hidden commit",
+          "sql commented commit", "sql rollback", "swallowed commit", "swallowed close"]  # fmt: skip
 
 
 @pytest.mark.parametrize("alone", [True, False])

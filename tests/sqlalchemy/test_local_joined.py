@@ -1,0 +1,211 @@
+"""A group of local steps sends a savepoint with what each body sends first, whatever that is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import Engine, insert, select, text
+from sqlalchemy.exc import DBAPIError
+
+from sagas_sqlalchemy import Sagas
+from tests.sqlalchemy.conftest import begin, drain, rows
+from tests.sqlalchemy.shop import ODD, Note, Odd, Told, note
+
+INSERT = "insert into note (id, text) values (gen_random_uuid(), %s)"
+
+
+def raw(self: Odd) -> Any:
+    """The connection of psycopg, past SQLAlchemy."""
+    return self.session.connection().connection.driver_connection
+
+
+def adds(self: Odd) -> None:
+    note(self)
+
+
+def flushes(self: Odd) -> None:
+    note(self)
+    self.session.flush()
+
+
+def asks(self: Odd) -> None:
+    assert self.session.scalar(select(Note).where(Note.text == self.input.text)) is None
+    note(self)
+
+
+def core(self: Odd) -> None:
+    self.session.execute(insert(Note).values(text=self.input.text))
+
+
+def many(self: Odd) -> None:
+    self.session.execute(insert(Note), [{"text": self.input.text}, {"text": f"{self.input.text} too"}])
+
+
+def driver(self: Odd) -> None:
+    self.session.connection().exec_driver_sql(INSERT, (self.input.text,))
+
+
+def past_it(self: Odd) -> None:
+    raw(self).execute(INSERT, [self.input.text])
+
+
+def pipeline(self: Odd) -> None:
+    with raw(self).pipeline():
+        raw(self).execute(INSERT, [self.input.text])
+
+
+def transaction(self: Odd) -> None:
+    with raw(self).transaction():
+        raw(self).execute(INSERT, [self.input.text])
+
+
+def copied(self: Odd) -> None:
+    self.session.execute(text("create temp table heard (text text) on commit drop"))
+    with raw(self).cursor() as cursor, cursor.copy("copy heard (text) from stdin") as copy:
+        copy.write_row([self.input.text])
+    self.session.execute(text("insert into note select gen_random_uuid(), text from heard"))
+
+
+def nested(self: Odd) -> None:
+    with self.session.begin_nested():
+        note(self)
+
+
+def nested_twice(self: Odd) -> None:
+    """What the inner savepoint took back is gone, the rest stays."""
+    with self.session.begin_nested():
+        note(self)
+        inner = self.session.begin_nested()
+        self.session.add(Note(text="taken back"))
+        self.session.flush()
+        inner.rollback()
+
+
+def nothing_nested(self: Odd) -> None:
+    """A savepoint in which nothing is sent."""
+    self.session.begin_nested().rollback()
+    with self.session.begin_nested():
+        pass
+    note(self)
+
+
+Body = Callable[[Odd], object]
+Plan = Callable[[str, Body], None]
+FIRST = [adds, flushes, asks, core, many, driver, past_it, pipeline, transaction, copied, nested, nested_twice,
+         nothing_nested]  # fmt: skip
+
+
+@pytest.fixture
+def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """Says what bodies of a name do."""
+    return partial(monkeypatch.setitem, ODD)
+
+
+@pytest.fixture
+def called(plan: Plan) -> Counter[str]:
+    """How often the bodies `counted` were called, by what they note."""
+    found: Counter[str] = Counter()
+
+    def counted(self: Odd) -> str:
+        found[self.input.text] += 1
+        return note(self)
+
+    plan("counted", counted)
+    return found
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("first", FIRST)
+def test_whatever_a_body_begins_with(
+    first: Body, fails: bool, engine: Engine, runtime: Sagas, url: str, called: Counter[str], plan: Plan
+) -> None:
+    """It commits with its step, or is undone alone; neighbours are called once, and notice nothing."""
+
+    def body(self: Odd) -> str:
+        called["own"] += 1
+        first(self)
+        if fails:
+            raise ZeroDivisionError
+        return "fine"
+
+    plan("body", body)
+    begin(engine, Odd, Told("counted", "before"), Told("body", "own"), Told("counted", "after"))
+    drain(runtime)
+    noted = [each for each in rows(url, "select text from note order by text") if each != "own too"]
+    assert noted == (["after", "before"] if fails else ["after", "before", "own"])
+    assert called == {"before": 1, "own": 1, "after": 1}
+    assert sorted(rows(url, "select status from sagas_saga")) == (
+        ["compensated", "completed", "completed"] if fails else ["completed"] * 3
+    )
+
+
+def undefined(self: Odd) -> None:
+    self.session.execute(text("select no_such_column from note"))
+
+
+def unfit(self: Odd) -> None:
+    """Refused by the driver, and never sent."""
+    self.session.connection().exec_driver_sql("select %s, %s", (1,))
+
+
+def caught(self: Odd) -> None:
+    """The same, and the body goes on."""
+    with pytest.raises(DBAPIError):
+        unfit(self)
+    note(self)
+    raise ZeroDivisionError
+
+
+def caught_by_hand(self: Odd) -> None:
+    """The server's error is caught where no savepoint of the body's own was set."""
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        raw(self).execute("select 1 / 0")
+
+
+def caught_by_session(self: Odd) -> None:
+    with pytest.raises(DBAPIError):
+        undefined(self)
+
+
+@pytest.mark.parametrize("first", [undefined, unfit, caught, caught_by_hand, caught_by_session])
+def test_a_first_statement_that_fails(
+    first: Body, engine: Engine, runtime: Sagas, url: str, called: Counter[str], plan: Plan
+) -> None:
+    """It is the failure of its own body; the others commit once, and later bodies have savepoints as before."""
+    plan("body", lambda self: first(self) or "fine")
+    plan("fails", lambda self: note(self) and 1 / 0)
+    begin(engine, Odd, Told("counted", "before"), Told("body", "own"), Told("fails", "too"), Told("counted", "after"))
+    drain(runtime)
+    assert sorted(rows(url, "select text from note")) == ["after", "before"]
+    assert called == {"before": 1, "after": 1}
+    assert sorted(rows(url, "select status from sagas_saga")) == ["compensated"] * 2 + ["completed"] * 2
+
+
+def test_two_round_trips_for_a_body(
+    engine: Engine, runtime: Sagas, monkeypatch: pytest.MonkeyPatch, url: str, plan: Plan
+) -> None:
+    """The end of one savepoint and the beginning of the next, and the body's insert; a body without one has none."""
+    trips: list[int] = []
+    wait = psycopg.Connection.wait
+
+    def counted(connection: psycopg.Connection[Any], *arguments: Any, **named: Any) -> Any:
+        trips.append(1)
+        return wait(connection, *arguments, **named)
+
+    def spent(what: str, count: int) -> int:
+        begin(engine, Odd, *(Told(what, f"{what} {number} of {count}") for number in range(count)))
+        trips.clear()
+        drain(runtime)
+        return len(trips)
+
+    monkeypatch.setattr(psycopg.Connection, "wait", counted)
+    plan("nothing", lambda self: "fine")
+    spent("note", 2)
+    assert spent("note", 30) - spent("note", 20) == 20
+    assert spent("nothing", 30) == spent("nothing", 20)
+    assert len(rows(url, "select 1 from note")) == 52
