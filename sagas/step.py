@@ -12,6 +12,7 @@ from sagas.options import Duration, StepOptions, check_body, check_queue, check_
 from sagas.outcome import NotDone
 from sagas.plan import StepPlan
 from sagas.retry import Retry
+from sagas.uncalled import Uncalled
 
 if TYPE_CHECKING:
     from typing import Self
@@ -27,7 +28,7 @@ BELONGS_TO = "__sagas_step__"  # attribute of resolve functions: the step they a
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepRun(Generic[R]):
+class StepRun(Uncalled, Generic[R]):
     """One saga's run of a step: what `self.<step>` is inside a step body."""
 
     name: str
@@ -50,8 +51,11 @@ class StepRun(Generic[R]):
             )
         return self.load()
 
+    def _named(self) -> str:
+        return f"step {self.name!r}"
 
-class Undo(Generic[S, R]):
+
+class Undo(Uncalled, Generic[S, R]):
     """The compensation of a step. Made by `@<step>.compensate`."""
 
     def __init__(
@@ -76,6 +80,9 @@ class Undo(Generic[S, R]):
         self.resolver: Callable[[S, R], Awaited[NotDone | None] | NotDone | None] | None = None
         if not isinstance(self.external, bool):
             raise DefinitionError(f"{what}: external={external!r} must be True or False")
+
+    def _named(self) -> str:
+        return f"the compensation of step {self.step.label!r}"
 
     @overload
     def resolve(self, body: Callable[[S, R], NotDone | None], /) -> Callable[[S, R], NotDone | None]: ...
@@ -104,7 +111,7 @@ class Undo(Generic[S, R]):
         return body
 
 
-class Step(Generic[S, R]):
+class Step(Uncalled, Generic[S, R]):
     """A declared step. On the class the definition itself, inside a body this saga's run of it (`StepRun`)."""
 
     def __init__(self, body: Callable[[S], Awaited[R] | R], options: StepOptions) -> None:
@@ -123,6 +130,9 @@ class Step(Generic[S, R]):
     def __set_name__(self, owner: type, name: str) -> None:
         # errors raised here would be wrapped in RuntimeError before Python 3.12, so only take a note
         self.names.append(name)
+
+    def _named(self) -> str:
+        return f"step {self.label!r}"
 
     def __repr__(self) -> str:
         owner = self.owner.__qualname__ if self.owner else "?"
