@@ -21,6 +21,7 @@ from sagas_django.models import OutboxRow
 from sagas_django.store import DjangoStore
 from tests.shop.waiting import Crowded, Patient, Review, Reviewed, Sleeper
 from tests.shop.world import World
+from tests.support.reviews import FINE, send, status, waiting
 from tests.support.stories import (
     Aside,
     begin,
@@ -36,26 +37,6 @@ from tests.support.workers import begin_due, one_worker, run_batch
 
 pytestmark = pytest.mark.usefixtures("shop")
 THREE_DAYS = timedelta(days=3)
-FINE = Review(True, "fine")
-
-
-def send(value: Review = FINE, *, key: str = "a", **options: Any) -> bool:
-    """Send a review in a transaction of its own."""
-    with transaction.atomic():
-        return Reviewed.review.send(value, key=key, **options)
-
-
-def waiting(key: str = "a") -> Any:
-    """A saga that waits for its review."""
-    saga = begin(Reviewed, key)
-    drain()
-    assert log_of(saga)[-1] == "waiting review"
-    return saga
-
-
-def status(key: str = "a", saga: Any = Reviewed) -> Status:
-    found: Status = saga.get(key=key).status
-    return found
 
 
 # --- the sender's transaction ---

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import uuid
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from django.db import connection, transaction
@@ -17,37 +16,17 @@ from sagas_django.models import OutboxRow
 from tests.shop.sagas import Ordered
 from tests.shop.waiting import Patient, Questioned, Review, Reviewed
 from tests.shop.world import World
+from tests.support.reviews import FINE, send, status
 from tests.support.stories import (
     begin,
     bring_forward,
     drain,
     entries,
-    log_of,
     second_connection,
 )
 
 pytestmark = pytest.mark.usefixtures("shop")
 THREE_DAYS = timedelta(days=3)
-FINE = Review(True, "fine")
-
-
-def send(value: Review = FINE, *, key: str = "a", **options: Any) -> bool:
-    """Send a review in a transaction of its own."""
-    with transaction.atomic():
-        return Reviewed.review.send(value, key=key, **options)
-
-
-def waiting(key: str = "a") -> Any:
-    """A saga that waits for its review."""
-    saga = begin(Reviewed, key)
-    drain()
-    assert log_of(saga)[-1] == "waiting review"
-    return saga
-
-
-def status(key: str = "a", saga: Any = Reviewed) -> Status:
-    found: Status = saga.get(key=key).status
-    return found
 
 
 # --- no saga ---

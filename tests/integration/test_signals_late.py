@@ -16,6 +16,7 @@ from sagas_django.models import OutboxRow
 from tests.shop.sagas import Ordered
 from tests.shop.waiting import Questioned, Review, Reviewed, ReviewedBefore
 from tests.shop.world import World
+from tests.support.reviews import FINE, send, status, waiting
 from tests.support.stories import (
     begin,
     drain,
@@ -27,26 +28,6 @@ from tests.support.stories import (
 
 pytestmark = pytest.mark.usefixtures("shop")
 THREE_DAYS = timedelta(days=3)
-FINE = Review(True, "fine")
-
-
-def send(value: Review = FINE, *, key: str = "a", **options: Any) -> bool:
-    """Send a review in a transaction of its own."""
-    with transaction.atomic():
-        return Reviewed.review.send(value, key=key, **options)
-
-
-def waiting(key: str = "a") -> Any:
-    """A saga that waits for its review."""
-    saga = begin(Reviewed, key)
-    drain()
-    assert log_of(saga)[-1] == "waiting review"
-    return saga
-
-
-def status(key: str = "a", saga: Any = Reviewed) -> Status:
-    found: Status = saga.get(key=key).status
-    return found
 
 
 # --- parked, finished, run again ---
