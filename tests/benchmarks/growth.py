@@ -1,8 +1,8 @@
 """`make bench-growth`: what much history, a mountain of work, an old transaction or many queues cost, as curves.
 
 Each point of a curve has a database of its own and is measured next to the others in every round, on one Postgres;
-what counts is its ratio to the first point of its curve. Some twenty minutes with the million sagas that are the
-default, and never longer than `--limit`. Prints a table, writes var/bench-growth.json and draws it as
+what counts is its ratio to the first point of its curve. Some ten minutes with the million sagas and the seven rounds
+that are the default, and never longer than `--limit`. Prints a table, writes var/bench-growth.json and draws it as
 var/bench-growth.svg.
 
 `python -m tests.benchmarks.growth [--size N] [--rounds N] [--limit SECONDS] [CURVE ...]`
@@ -76,7 +76,7 @@ Found = dict[str, dict[int, list[dict[str, Any]]]]  # curve -> amount -> one mea
 @click.option(
     "--size", default=FULL, show_default=True, help="How many sagas the last points are about; 1,000 or more."
 )
-@click.option("--rounds", default=3, show_default=True, help="How many times each point is measured.")
+@click.option("--rounds", default=7, show_default=True, help="How many times each point is measured.")
 @click.option("--limit", default=2400.0, show_default=True, help="Seconds after which nothing more is begun.")
 @click.option("--result", default=str(RESULT), show_default=True, help="Where the figures go, as JSON.")
 @click.argument("keys", nargs=-1)

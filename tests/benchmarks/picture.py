@@ -26,7 +26,8 @@ def main(source: str, target: str) -> None:
     if rows:
         axes.legend(loc="lower right")
     figure.tight_layout()
-    figure.savefig(target)
+    with matplotlib.rc_context({"svg.fonttype": "none"}):  # text stays text
+        figure.savefig(target)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,8 @@ def main(source: str, target: str) -> None:
         right.axis("off")
     figure.suptitle(f"{told['rounds']} rounds, up to {told['size']:,} sagas; ratios to the first point", fontsize=11)
     figure.tight_layout()
-    figure.savefig(target)
+    with matplotlib.rc_context({"svg.fonttype": "none"}):  # text stays text
+        figure.savefig(target)
 
 
 def _ratios(axes: Axes, points: Points, field: str | None, floor: float | None) -> None:
