@@ -1,6 +1,6 @@
-"""`async def` bodies: many at the same time on one event loop, which has a thread of its own.
+"""`async def` bodies: many at the same time on the event loop of this process.
 
-The thread starts with the first such body, so after any fork. A worker hands rows over and goes on with others; each
+The loop starts with the first of them, so after any fork. A worker hands rows over and goes on with others; each
 row here is a job of its own, with its own lease and time limit, and a slot until what came of it is recorded. What is
 recorded goes through the worker's recorder, so that results which come together are written together. Nothing that
 waits for the database runs on the loop.
@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import Context, copy_context
@@ -33,6 +33,7 @@ from sagas.duty import is_awaited
 from sagas.events import Answer, Direction
 from sagas.guard import Apart
 from sagas.heart import Heart, Job
+from sagas.loop import Loop, join, leave, within
 from sagas.perform import Found
 from sagas.points import Point, reached
 from sagas.reception import definition_of
@@ -69,42 +70,23 @@ def awaited_names() -> list[str]:
 
 @dataclass(slots=True)
 class _Running:
-    """The loop of this process and its threads."""
+    """The threads beside the loop, and what is known of it."""
 
-    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
+    home: Loop = field(default_factory=join)
     threads: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(THREADS, thread_name_prefix="sagas-async-io")
     )
     recording: ThreadPoolExecutor = field(  # apart: nobody waits here but for the recorder
         default_factory=lambda: ThreadPoolExecutor(2, thread_name_prefix="sagas-async-record")
     )
-    thread: threading.Thread = field(init=False)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     asked_at: float = 0.0  # when the loop was asked for a sign of life
     answered: bool = True
     reported: bool = False
-    over: bool = False  # the loop is to end
 
-    def __post_init__(self) -> None:
-        self.thread = threading.Thread(target=self._run, name="sagas-async", daemon=True)
-        self.thread.start()
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        while not self.over:
-            self._go_on()
-        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
-        self.loop.close()
-
-    def _go_on(self) -> None:
-        """Run the loop until it is to end. A body that ends it would leave all others with their leases, for ever."""
-        try:
-            self.loop.run_forever()
-            if not self.over:
-                log.error("a body stopped the event loop, which is that of all async bodies; it goes on")
-        except BaseException as problem:  # asyncio lets these through: of a task that a body has left behind
-            log.error("a task beside async bodies raised %s; their event loop goes on", type(problem).__name__,
-                      exc_info=problem)  # fmt: skip
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self.home.loop
 
 
 class Concurrent:
@@ -163,14 +145,34 @@ class Concurrent:
 
     def take(self, job: Job, delivery: Delivery) -> None:
         """Take a row over from the job of a worker's thread. It begins at once, or as soon as a slot is free."""
+        self._start()
         with self._changed:
-            if self._running is None:
-                self._running = _Running()
-                self._heart.also_watch = self._watch
             if self._queue is None:
                 self._queue = self._heart.open_job()
         self._heart.hand_over(job, delivery, self._queue)
         self._fill()
+
+    def wait_for(self, timeout: float, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run an `async def` for a thread that waits for it: the `resolve` of a plain step.
+
+        Args:
+            timeout: seconds after which it is cancelled.
+            coroutine: what to run.
+
+        Returns:
+            What it returned.
+
+        Raises:
+            BaseException: what it raised; TimeoutError if it was cancelled.
+        """
+        return self._start().home.wait_for(within(timeout, coroutine))
+
+    def _start(self) -> _Running:
+        with self._changed:
+            if self._running is None:
+                self._running = _Running()
+                self._heart.also_watch = self._watch
+            return self._running
 
     def wait_for_room(self) -> None:
         """Wait until a row could begin, or nothing may begin any more."""
@@ -181,21 +183,23 @@ class Concurrent:
     def stop(self) -> None:
         """Give back what has not begun, let end what runs (its timeout bounds that), and end the loop."""
         self._stopping, running = True, self._running
-        if running is None or self._queue is None:
+        if running is None:
             return
-        self._give_back(self._queue)
+        if self._queue is not None:
+            self._end_queue(self._queue)
+        leave()
+        for threads in (running.threads, running.recording):
+            threads.shutdown(wait=not self._jobs)
+
+    def _end_queue(self, queue: Job) -> None:
+        self._give_back(queue)
         with self._changed:
             while self._jobs and not self._is_hopeless():
                 self._changed.wait(0.1)
             for job in self._jobs:
                 log.error("%s: it does not end; its lease runs out", job.running.label if job.running else "a body")
-        self._give_back(self._queue)  # what was to follow
-        self._heart.close_job(self._queue)
-        running.over = True
-        running.loop.call_soon_threadsafe(running.loop.stop)
-        running.thread.join(1.0)
-        for threads in (running.threads, running.recording):
-            threads.shutdown(wait=not self._jobs)
+        self._give_back(queue)  # what was to follow
+        self._heart.close_job(queue)
 
     def _give_back(self, queue: Job) -> None:
         try:
@@ -358,7 +362,7 @@ def _where(running: _Running) -> tuple[str, str]:
     """Which task the loop is at, and in which line."""
     try:
         task = asyncio.current_task(running.loop)
-        frame: Any = sys._current_frames().get(running.thread.ident or 0)
+        frame: Any = sys._current_frames().get(running.home.thread.ident or 0)
         return (task.get_name() if task else "a callback"), "".join(traceback.format_stack(frame)[-6:])
     except Exception:  # it went on meanwhile
         return "a body", ""

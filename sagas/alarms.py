@@ -6,13 +6,14 @@ import logging
 from typing import Final
 
 from sagas import hooks, machine
-from sagas.events import Kind
+from sagas.events import Entry, ErrorText, Kind
 from sagas.payloads import request_text
-from sagas.store.rows import Recording
+from sagas.store.rows import Delivery, Recording
 from sagas.tally import Tally
 
 log = logging.getLogger("sagas.worker")
 
+TURNS: Final = frozenset({Kind.COMPENSATING, Kind.TURNING})
 ALARMING: Final = frozenset(10 * 2**n for n in range(20))  # attempts after which a failing step is reported
 
 
@@ -23,13 +24,32 @@ def alarm(recording: Recording) -> None:
         said = request_text(delivery.payload)
         log.warning("%s: the saga has ended, the signal is dropped: %.200s", delivery.label, said)
     for entry in recording.decision.entries:
-        if entry.kind is Kind.STEP_FAILED and entry.attempt in ALARMING:
-            log.error("%s: has failed %d times and is tried again; %s", delivery.label, entry.attempt, entry.data.error)
+        if entry.data.error is not None:
+            _failed(delivery, entry, entry.data.error)
+        elif entry.kind in TURNS and entry.step is not None and not _is_refused(recording):
+            log.error("%s: turns back, what was done is undone: %s", delivery.label, entry.data.reason)
     if machine.parked(state) and not machine.parked(delivery.state):
         log.error(
             "%s: parked, a person has to decide: %s; look with `sagas show %s`, then retry, resolve, cancel or abort",
             delivery.label, state.error, delivery.saga_id,
         )  # fmt: skip
+
+
+def _failed(delivery: Delivery, entry: Entry, error: ErrorText) -> None:
+    """A refusal is an answer like others. What was raised is told with where it was."""
+    if entry.data.refused:
+        log.info("%s: refused: %s", delivery.label, error.message)
+    elif entry.kind is Kind.STEP_FAILED and entry.attempt in ALARMING:
+        log.error("%s: has failed %d times and is tried again; %s: %s", delivery.label, entry.attempt, error.type,
+                  error.message)  # fmt: skip
+    else:
+        told = f"\n{error.traceback}" if error.traceback else ""
+        log.warning("%s: %s, attempt %d: %s: %s%s", delivery.label, entry.kind.value.replace("_", " "), entry.attempt,
+                    error.type, error.message, told)  # fmt: skip
+
+
+def _is_refused(recording: Recording) -> bool:
+    return any(entry.data.refused for entry in recording.decision.entries)
 
 
 def committed(written: list[Recording], tally: Tally) -> None:

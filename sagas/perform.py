@@ -9,11 +9,10 @@ them in the calling thread, one after the other, `aperform` awaits those that ar
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import random
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, NamedTuple
 
 from msgspec import Raw
@@ -42,6 +41,7 @@ from sagas.family import beget
 from sagas.guard import Apart
 from sagas.inline import run_here
 from sagas.locks import SemanticLock
+from sagas.loop import within
 from sagas.machine import step_of
 from sagas.outcome import NOT_DONE, ContinueAs, Skip
 from sagas.points import Point, reached
@@ -67,6 +67,7 @@ class Call(NamedTuple):
 
 
 THROUGH = (errors.LeaseLost, KeyboardInterrupt)  # no outcomes of a step
+WaitFor = Callable[[Coroutine[Any, Any, Any]], Any]
 Calls = Generator[Call, Any, Any]  # is sent what each call returned, or thrown what it raised
 
 
@@ -78,6 +79,7 @@ def perform(
     alive: Callable[[], bool],
     guard: GuardFor | None,
     transaction: LocalTransaction | None = None,
+    wait_for: WaitFor = run_here,
 ) -> Found:
     """Do what a begun delivery calls for and say what came of it.
 
@@ -88,6 +90,7 @@ def perform(
         alive: whether the lease is still held.
         guard: makes the guard for `effect()`; None in a local step.
         transaction: of a local step: its session, and where it takes its semantic locks.
+        wait_for: runs an `async def`, and returns what that returned.
 
     Returns:
         The event to decide about; `Misplaced` for a row that stands for no work; None when the lease was lost.
@@ -105,7 +108,7 @@ def perform(
             try:
                 found = call.function(*call.arguments)
                 if call.awaited and inspect.iscoroutine(found):
-                    found = run_here(found)
+                    found = wait_for(found)
             except BaseException as problem:
                 call = calls.throw(_throwable(problem))
             else:
@@ -179,14 +182,8 @@ async def aperform(
 async def _awaited(call: Call, timeout: float, apart: Apart) -> Any:
     if not call.awaited:
         return await apart(call.function, *call.arguments)
-    try:
-        async with asyncio.timeout(timeout) as limit:
-            found = call.function(*call.arguments)
-            return await found if inspect.isawaitable(found) else found
-    except TimeoutError as problem:
-        if not limit.expired():
-            raise
-        raise TimeoutError(f"cancelled: {timeout:g} s, its timeout, had passed") from problem
+    found = call.function(*call.arguments)
+    return await within(timeout, found) if inspect.isawaitable(found) else found
 
 
 def to_await(delivery: Delivery, definition: SagaClass) -> bool:

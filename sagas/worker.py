@@ -30,6 +30,7 @@ from sagas.events import (
 from sagas.guard import Apart as ApartFromLoop
 from sagas.guard import Guard
 from sagas.heart import Heart, Job
+from sagas.inline import run_here
 from sagas.kin import Kin
 from sagas.local import Apart, LocalRunner
 from sagas.onward import weight
@@ -260,13 +261,15 @@ class Worker:
 
     def _perform(self, job: Job, delivery: Delivery, transaction: LocalTransaction | None) -> Answer | Misplaced | None:
         duty = duty_of(delivery)
-        self.heart.begin_body(job, delivery, duty.timeout or self.settings.timeout)
+        timeout = duty.timeout or self.settings.timeout
+        self.heart.begin_body(job, delivery, timeout)
         watched = Watched(delivery, duty, self.tally)
         try:
             with watched:
                 watched.event = perform(
                     delivery, duty.definition, limit=self.settings.max_payload, transaction=transaction,
                     alive=lambda: self.heart.alive(delivery), guard=self._guard if duty.external else None,
+                    wait_for=run_here if self.concurrent is None else partial(self.concurrent.wait_for, timeout),
                 )  # fmt: skip
             return watched.event
         finally:

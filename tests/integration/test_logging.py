@@ -112,3 +112,31 @@ def test_a_label_is_text_like_any_other() -> None:
     """It may be put into messages of one's own."""
     label = Label.of(id=7, name="n", key="k", step="s", work="s:do")
     assert f"{label}" == "saga n 7 (key 'k'), s:do" and label.saga_step == "s"
+
+
+def levels(kept: Kept) -> list[tuple[str, str]]:
+    """Level and text of what workers say, without its traceback."""
+    return [(each.levelname, each.getMessage().partition("\n")[0].partition("), ")[2]) for each in ours(kept)]
+
+
+def test_each_failed_attempt_is_told(kept: Kept, world: World) -> None:
+    """With where it failed; and that a saga turns back over it, though nobody asked for that."""
+    world.always("book", ZeroDivisionError("by zero"))
+    begin(Trip, "a")
+    drain()
+    told = levels(kept)
+    failed = [each for each in told if "attempt" in each[1]]
+    assert failed[0] == ("WARNING", "book:do: step failed, attempt 1: ZeroDivisionError: by zero")
+    assert len(failed) == 3
+    assert ("ERROR", "book:do: turns back, what was done is undone: failed: by zero") in told
+    (first, *_) = [each for each in ours(kept) if "attempt 1" in each.getMessage()]
+    assert "Traceback" in first.getMessage() and "world.act" in first.getMessage()
+
+
+def test_a_refusal_is_no_error(kept: Kept, world: World) -> None:
+    """It is an answer of the other side, and what follows is as its author wanted it."""
+    world.plan("charge", Refused("card declined"))
+    begin(Trip, "a")
+    drain()
+    assert ("INFO", "charge:do: refused: card declined") in levels(kept)
+    assert {level for level, _ in levels(kept)} == {"INFO"}

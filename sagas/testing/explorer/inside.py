@@ -19,6 +19,7 @@ MOST_CALLS = 8  # of one body
 OURS = ("sagas.", "sagas_")
 GUARD = "sagas.guard"  # calls what is given to `effect()`
 AROUND = (*OURS, "psycopg", "contextlib")  # what it calls besides
+LETS_GO = ("SEND", "RETURN", "STORE", "POP", "DELETE", "END", "YIELD", "JUMP", "RESUME")  # instructions
 COROUTINE = 0x80  # code flag of `async def`
 GENERATORS = 0x20 | 0x200  # of generators, also asynchronous ones
 
@@ -54,6 +55,8 @@ class Watch:
         code, caller = frame.f_code, frame.f_back
         if caller is None or code in self._own or code.co_flags & GENERATORS:
             return False
+        if _lets_go(caller) and not code.co_flags & COROUTINE:
+            return False
         module, calling = frame.f_globals.get("__name__", ""), caller.f_globals.get("__name__", "")
         if calling == GUARD:
             return caller.f_code.co_name in ("effect", "aeffect") and not module.startswith(AROUND)
@@ -82,6 +85,11 @@ class _Call:
         elif event == "return" and not self._raised and _has_ended(frame, arg):
             self._watch.returned(self._name)
         return self
+
+
+def _lets_go(frame: FrameType) -> bool:
+    """Whether it calls nothing now: what runs on top of it is told that an object has gone, and nobody hears errors."""
+    return opname[frame.f_code.co_code[frame.f_lasti]].startswith(LETS_GO)
 
 
 def _has_ended(frame: FrameType, returned: object) -> bool:
