@@ -4,8 +4,9 @@ A step's writes commit together with its log entry. A body that commits by a sta
 when the entry is not written, and the step runs twice. Drivers take several statements at once, so that one may stand
 behind another, or behind a comment.
 
-What a body sets (a tenant, a role, a time limit) holds for whoever uses the transaction after it, and without LOCAL for
-whoever uses the connection: those are other sagas.
+What a body sets (a tenant, a role, a time limit, when constraints are looked at), and a temporary table that it makes,
+is there for whoever uses the transaction after it, and without LOCAL for whoever uses the connection: those are other
+sagas.
 """
 
 from __future__ import annotations
@@ -15,16 +16,24 @@ from collections.abc import Iterator
 from typing import Final
 
 ENDS: Final = re.compile(
-    r"(?:commit|end|abort|rollback(?!\s+to\b)|begin|start\s+transaction|prepare\s+transaction)\b", re.IGNORECASE
+    r"(?:commit|end|abort|rollback(?!(?:\s+(?:work|transaction))?\s+to\b)|begin|start\s+transaction"
+    r"|prepare\s+transaction)\b",
+    re.IGNORECASE,
 )
 MAY_END: Final = re.compile(r"\b(?:commit|end|abort|rollback|begin|start|prepare)\b", re.IGNORECASE)
 SETS: Final = re.compile(
-    r"(?:set(?!\s+(?:constraints|transaction)\b)|reset)\b|.*\bset_config\s*\(", re.IGNORECASE | re.DOTALL
+    r"(?:set(?!\s+transaction\b)|reset|create\s+(?:(?:local|global)\s+)?temp(?:orary)?)\b|.*\bset_config\s*\(",
+    re.IGNORECASE | re.DOTALL,
 )
-MAY_SET: Final = re.compile(r"(?:\A|[;\n/])\s*(?:re)?set\b|\bset_config\b", re.IGNORECASE)
-PASSES: Final = re.compile(r"set\s+local\b|.*\bset_config\s*\(.*,\s*true\s*\)", re.IGNORECASE | re.DOTALL)
+MAY_SET: Final = re.compile(r"(?:\A|[;\n/])\s*(?:re)?set\b|\bset_config\b|\btemp(?:orary)?\b", re.IGNORECASE)
+PASSES: Final = re.compile(
+    r"set\s+(?:local|constraints)\b|create\b.*\bon\s+commit\s+drop\b|.*\bset_config\s*\(.*,\s*true\s*\)",
+    re.IGNORECASE | re.DOTALL,
+)
 COMMENTS: Final = re.compile(r"\A(?:\s+|--[^\n]*(?:\n|\Z)|/\*.*?\*/)+", re.DOTALL)
-TOKEN: Final = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|(\$\w*\$).*?\1|;", re.DOTALL)
+TOKEN: Final = re.compile(
+    r"""--[^\n]*|/\*.*?\*/|\b[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|"[^"]*"|(\$\w*\$).*?\1|;""", re.DOTALL
+)
 
 
 def statements(sql: str) -> Iterator[str]:

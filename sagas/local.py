@@ -180,7 +180,10 @@ class LocalRunner:
             hooks = transaction.hooks()
             outcome = self._body(transaction, delivery, shared=shared)
             if shared and transaction.hooks() != hooks:
-                raise _Alone(f"{delivery.label} registers commit hooks of its own, or sets something in the session")
+                raise _Alone(
+                    f"{delivery.label} registers commit hooks of its own, or sets something in the session",
+                    contended=delivery,
+                )
             if outcome is not None:
                 happened.append((delivery, outcome))
         if shared and (release := getattr(transaction, "release", None)):
@@ -195,6 +198,8 @@ class LocalRunner:
                 if not isinstance(outcome, Succeeded):
                     raise _RolledBack(outcome)
                 if self.checked:
+                    if settle := getattr(transaction, "settle", None):  # of `Joining`
+                        settle()
                     transaction.connection.execute("set constraints all immediate")
         except _RolledBack as rolled_back:
             outcome = rolled_back.outcome

@@ -31,17 +31,24 @@ class Opening:
         self._connection, self.statements = connection, statements
         self.sent = False
         self.unsure = False  # whether it was set, although it was sent
+        self._theirs = vars(connection).get("wait")  # such as one that measures
         connection.wait = self._wait  # type: ignore[assignment,method-assign] # all that is sent goes through it
 
     def close(self) -> None:
         """What follows is no longer the body's."""
         if not self.sent:
+            self._step_aside()
+
+    def _step_aside(self) -> None:
+        if self._theirs is None:
             del self._connection.wait
+        else:
+            self._connection.wait = self._theirs  # type: ignore[method-assign]
 
     def take(self) -> str:
         """The statements; whoever takes them sends them first of all, and says by `done` what came of it."""
         self.sent = self.unsure = True
-        del self._connection.wait
+        self._step_aside()
         return ";".join(self.statements)
 
     def done(self) -> None:

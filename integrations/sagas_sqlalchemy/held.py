@@ -17,6 +17,7 @@ from sqlalchemy.engine import Dialect
 from sagas.opening import Opening
 from sagas_sqlalchemy.keeping import GUARD, Guard
 
+SETS: Final = "SAVEPOINT"
 KNOWN: Final = "_sagas_holds_back"  # attribute of a dialect
 
 
@@ -41,8 +42,22 @@ class Held:
         if self._opening is not None:
             self._opening.check()
             waiting = () if self._opening.sent else self._opening.statements
-            self._opening.close()
-        self._opening = Opening(self._connection, *waiting, statement)
+            self.drop()
+        is_empty = bool(waiting) and statement == f"RELEASE {waiting[-1]}"  # nothing was sent in between
+        waiting = waiting[:-1] if is_empty else (*waiting, statement)
+        if waiting:
+            self._opening = Opening(self._connection, *waiting)
+
+    def take_back(self, savepoint: str) -> bool:
+        """Forget a savepoint that was not sent yet, with all that came after it; returns whether that was so."""
+        waiting = () if self._opening is None or self._opening.sent else self._opening.statements
+        statement = f"{SETS} {savepoint}"
+        if statement not in waiting:
+            return False
+        self.drop()
+        if before := waiting[: waiting.index(statement)]:
+            self._opening = Opening(self._connection, *before)
+        return True
 
     def drop(self) -> None:
         """Forget what was not sent."""
@@ -54,9 +69,13 @@ class Held:
 def hold_back(dialect: Dialect) -> None:
     """Have a dialect ask the guard of a connection before it sends a savepoint or its end."""
     if not hasattr(dialect, KNOWN):
-        for name, statement in (("do_savepoint", "SAVEPOINT"), ("do_release_savepoint", "RELEASE SAVEPOINT")):
+        for name, statement in (("do_savepoint", SETS), ("do_release_savepoint", f"RELEASE {SETS}")):
             setattr(dialect, name, _asking(getattr(dialect, name), statement))
-        setattr(dialect, KNOWN, True)
+        for name, value in (
+            ("do_rollback_to_savepoint", _taking_back(dialect.do_rollback_to_savepoint)),
+            (KNOWN, True),
+        ):
+            setattr(dialect, name, value)
 
 
 def _asking(sends: Callable[[Connection, str], None], statement: str) -> Callable[[Connection, str], None]:
@@ -66,5 +85,19 @@ def _asking(sends: Callable[[Connection, str], None], statement: str) -> Callabl
             sends(connection, name)
         else:
             guard.held.hold(f"{statement} {name}")
+        if guard is not None and statement == SETS:
+            guard.opened = name
+
+    return ask
+
+
+def _taking_back(sends: Callable[[Connection, str], None]) -> Callable[[Connection, str], None]:
+    def ask(connection: Connection, name: str) -> None:
+        guard: Guard | None = getattr(connection, GUARD, None)
+        if guard is None or guard.held is None or guard.savepoint == name:  # a body may go on past its session
+            sends(connection, name)
+        elif not guard.held.take_back(name):
+            sends(connection, name)
+            guard.held.hold(f"RELEASE {SETS} {name}")  # what follows belongs to no body
 
     return ask

@@ -9,16 +9,19 @@ def send_invoice(session: Session, order: int) -> None:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 from uuid import UUID
 
 from sqlalchemy.orm import Session
 
 from sagas_outbox.handling import Handler, make_handler
 from sagas_outbox.inbox import take
+from sagas_sqlalchemy.keeping import Guard
+from sagas_sqlalchemy.kept import kept_session
 from sagas_sqlalchemy.runtime import Sagas
 from sagas_sqlalchemy.sources import source_of
 
+INSTEAD: Final = "what it writes commits together with the note that the message was taken; to undo it all, raise"
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -43,8 +46,19 @@ def inbox(
     def in_transaction(
         known: str, id: str | UUID, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        with found.session_class(bind=found.engine, **found.options) as session, session.begin():
-            return function(session, *args, **kwargs) if take(id, handler=known, using=session) else None
+        guard = Guard("a handler of messages", INSTEAD)
+        guard.open = True
+        with kept_session(found, guard, found.engine) as session, session.begin():
+            if not take(id, handler=known, using=session):
+                return None
+            guard.open = False
+            try:
+                result = function(session, *args, **kwargs)
+            finally:
+                guard.open = True
+            if guard.offence is not None:
+                raise guard.offence  # also when the handler swallowed it
+            return result
 
     def decorate(function: Callable[Concatenate[Session, P], R]) -> Handler[P, R]:
         return make_handler(function, name, in_transaction, hidden=1)

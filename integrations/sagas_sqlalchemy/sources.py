@@ -13,7 +13,9 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from sagas.errors import ConfigurationError
 
-OURS: Final = ("bind", "binds", "class_", "sync_session_class", "twophase", "join_transaction_mode", "autocommit")
+OURS: Final = (
+    "bind", "binds", "class_", "sync_session_class", "twophase", "join_transaction_mode", "autocommit", "autobegin",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -78,6 +78,7 @@ class SqlAlchemyStore:
         with self._connection() as connection, SqlAlchemyLocal.begin(connection, self._runtime.source) as transaction:
             self._prepare(transaction.connection)
             yield transaction
+        transaction.run_hooks()
 
     @contextmanager
     def _connection(self) -> Iterator[Connection]:

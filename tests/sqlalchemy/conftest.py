@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -17,7 +19,7 @@ from sagas.embedded import Embedded
 from sagas.testing.servers import Postgres
 from sagas.verify import Finding, verify
 from sagas_sqlalchemy import Sagas
-from tests.sqlalchemy.shop import BANK, Base, bank, told
+from tests.sqlalchemy.shop import BANK, ODD, Base, Odd, bank, note, told
 
 DRIVERS = ("psycopg", "psycopg2", "asyncpg", "psycopg_async")
 
@@ -98,6 +100,35 @@ def make_runtime() -> Iterator[Callable[..., Sagas]]:
 def runtime(engine: Engine, make_runtime: Callable[..., Sagas]) -> Sagas:
     """The shop's runtime."""
     return make_runtime(engine)
+
+
+Plan = Callable[[str, Callable[[Odd], object]], None]
+
+
+@pytest.fixture
+def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """Says what bodies of a name do."""
+    return partial(monkeypatch.setitem, ODD)
+
+
+@pytest.fixture
+def called(plan: Plan) -> Counter[str]:
+    """How often the bodies `counted` were called, by what they note."""
+    found: Counter[str] = Counter()
+
+    def counted(self: Odd) -> str:
+        found[self.input.text] += 1
+        return note(self)
+
+    plan("counted", counted)
+    return found
+
+
+@pytest.fixture
+def free(engine: Engine) -> None:
+    """A text may be noted twice, so that a second time shows."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql("alter table note drop constraint note_text_key")
 
 
 def drain(runtime: Sagas, *, rounds: int = 60, concurrency: int = 1) -> None:

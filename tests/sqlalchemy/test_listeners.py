@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from sqlalchemy.orm import Session
 from sagas.errors import ConfigurationError
 from sagas_sqlalchemy import Sagas
 from sagas_sqlalchemy.connecting import connection_parameters
-from sagas_sqlalchemy.keeping import GUARD, Guard, _executes
+from sagas_sqlalchemy.keeping import Guard
 from sagas_sqlalchemy.testing import borrow
 from tests.sqlalchemy.conftest import DRIVERS, EngineMaker, drain, rows
 from tests.sqlalchemy.shop import Odd, Order, Placed, PlaceOrder, Told
@@ -92,7 +91,8 @@ def test_local_steps_leave_nothing_on_a_connection(
     drain(runtime)
     with engine.connect() as connection:
         before = dict(connection.__dict__)
-        with borrow(connection).local() as local:
+        with borrow(connection).local() as local, local.savepoint():
+            assert local.session is not None
             assert local.session.connection() is connection
         assert set(connection.__dict__) == set(before)
         connection.rollback()
@@ -153,13 +153,16 @@ def test_the_guard_stays_on_engines_with_options(
         ("do $a$ begin commit; end $a$; select 'begin'", False),  # Postgres itself refuses this one
         ("update orders set begin = 1 -- ; commit", False),
         ("select commit from started", False),
+        ("select 1 as \"it's\"; commit; select 'x'", True),
+        (r"select E'don\'t; commit'", False),
+        ("rollback work to savepoint a", False),
+        ("rollback work", True),
     ],
 )
 def test_which_statements_end_a_transaction(statement: str, ends: bool) -> None:
     """Wherever it stands among several, and not where it is only quoted or part of a function."""
     guard = Guard()
-    connection: Any = SimpleNamespace(**{GUARD: guard})
     refused = pytest.raises(ConfigurationError) if ends else nullcontext()
     with refused:
-        _executes(connection, None, statement)
+        guard.look_at(statement)
     assert (guard.offence is not None) is ends

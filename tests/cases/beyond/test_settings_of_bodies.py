@@ -85,7 +85,9 @@ def test_the_same_in_a_session(
         ("SET LOCAL ROLE reader", True, False), ("set search_path to a", True, True), ("reset all", True, True),
         ("select set_config('a.b', %s, true)", True, False), ("select set_config('a.b', %s, false)", True, True),
         ("set local a.b = 1; set c.d = 2", True, True), ("-- why\nset a.b = 1", True, True),
-        ("update t\nset a = 1", False, False), ("set constraints all immediate", False, False),
+        ("update t\nset a = 1", False, False), ("set constraints all immediate", True, False),
+        ("create temp table a (b int) on commit drop", True, False), ("create temporary table a (b int)", True, True),
+        ("select temp from a", False, False),
         ("insert into t values ('; set a = 1')", False, False), ("set transaction read only", False, False),
     ],
 )  # fmt: skip
