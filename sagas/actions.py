@@ -5,8 +5,8 @@ A new action is one entry of `OFFERS`. Its name is the kind of the request that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from msgspec import Raw
@@ -28,7 +28,7 @@ from sagas.events import (
     Signal,
     SkipStep,
 )
-from sagas.plan import Plan
+from sagas.plan import Plan, StepPlan
 from sagas.states import State
 
 
@@ -49,6 +49,7 @@ class Offer:
     event: Callable[[str], Event]  # for the name of a step
     does: str
     does_parked: str = ""  # what it does to a saga that waits for a person, where that is something else
+    does_here: Mapping[str, str] = field(default_factory=dict)  # to steps that ask nobody outside, by `_sort`
     overrides: bool = False
 
 
@@ -78,6 +79,12 @@ OFFERS: Final[dict[str, Offer]] = {
         event=lambda step: Redo(step),
         does="What is known about this step is forgotten, and it is done again under a new idempotency key: "
         "if it did happen, it happens twice.",
+        does_here={
+            "local": "What is known about this step is forgotten, and it is done again: "
+            "if it did happen, what it wrote is written twice.",
+            "wait": "What is known about this step is forgotten, and the saga waits again.",
+            "children": "What is known about this step is forgotten, and it starts what it starts anew.",
+        },
         overrides=True,
     ),
     "mark_done": Offer(
@@ -113,7 +120,12 @@ def allowed_actions(plan: Plan, state: State) -> tuple[Action, ...]:
     """
     parked = machine.parked(state)
     return tuple(
-        Action(name=name, does=(parked and offer.does_parked) or offer.does, overrides=offer.overrides, step=step)
+        Action(
+            name=name,
+            does=(parked and offer.does_parked) or _does(plan, offer, step),
+            overrides=offer.overrides,
+            step=step,
+        )
         for name, offer in OFFERS.items()
         for step in _targets(plan, name)
         if changes_something(plan, state, offer.event(step or ""))
@@ -135,6 +147,16 @@ def expected_signals(plan: Plan, state: State) -> tuple[str, ...]:
         and not machine.step_of(state, step.name).ended
         and changes_something(plan, state, Signal(step.name, Raw(b"null")))
     )
+
+
+def _does(plan: Plan, offer: Offer, step: str | None) -> str:
+    return offer.does if step is None else offer.does_here.get(_sort(plan.by_name[step]), offer.does)
+
+
+def _sort(planned: StepPlan) -> str:
+    if not planned.has_body:
+        return "wait" if planned.children is None else "children"
+    return "external" if planned.external else "local"
 
 
 def _targets(plan: Plan, name: str) -> Iterator[str | None]:

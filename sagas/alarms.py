@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Final
 
 from sagas import hooks, machine
@@ -10,10 +11,12 @@ from sagas.events import Entry, ErrorText, Kind
 from sagas.payloads import request_text
 from sagas.store.rows import Delivery, Recording
 from sagas.tally import Tally
+from sagas.typed import typed
 
 log = logging.getLogger("sagas.worker")
 
 TURNS: Final = frozenset({Kind.COMPENSATING, Kind.TURNING})
+FRAME: Final = re.compile(r'\n  File "[^"\n]*", line \d+, in [\w.<>]+(?=\n)')  # of a traceback
 ALARMING: Final = frozenset(10 * 2**n for n in range(20))  # attempts after which a failing step is reported
 
 
@@ -27,25 +30,26 @@ def alarm(recording: Recording) -> None:
         if entry.data.error is not None:
             _failed(delivery, entry, entry.data.error)
         elif entry.kind in TURNS and entry.step is not None and not _is_refused(recording):
-            log.error("%s: turns back, what was done is undone: %s", delivery.label, entry.data.reason)
+            log.error(
+                "%s: turns back, what was done is undone; `%s` says why",
+                delivery.label, typed(f"show {delivery.saga_id}"),
+            )  # fmt: skip
     if machine.parked(state) and not machine.parked(delivery.state):
         log.error(
-            "%s: parked, a person has to decide: %s; look with `sagas show %s`, then retry, resolve, cancel or abort",
-            delivery.label, state.error, delivery.saga_id,
+            "%s: parked, a person has to decide: %s; look with `%s`, then retry, resolve, cancel or abort",
+            delivery.label, state.error, typed(f"show {delivery.saga_id}"),
         )  # fmt: skip
 
 
 def _failed(delivery: Delivery, entry: Entry, error: ErrorText) -> None:
-    """A refusal is an answer like others. What was raised is told with where it was."""
+    """Which error it was and where: its text may hold anything, and is in the saga's log. A refusal is an answer."""
     if entry.data.refused:
-        log.info("%s: refused: %s", delivery.label, error.message)
+        log.info("%s: refused", delivery.label)
     elif entry.kind is Kind.STEP_FAILED and entry.attempt in ALARMING:
-        log.error("%s: has failed %d times and is tried again; %s: %s", delivery.label, entry.attempt, error.type,
-                  error.message)  # fmt: skip
+        log.error("%s: has failed %d times and is tried again: %s", delivery.label, entry.attempt, error.type)
     else:
-        told = f"\n{error.traceback}" if error.traceback else ""
-        log.warning("%s: %s, attempt %d: %s: %s%s", delivery.label, entry.kind.value.replace("_", " "), entry.attempt,
-                    error.type, error.message, told)  # fmt: skip
+        what, where = entry.kind.value.replace("_", " "), "".join(FRAME.findall(error.traceback))
+        log.warning("%s: %s, attempt %d: %s%s", delivery.label, what, entry.attempt, error.type, where)
 
 
 def _is_refused(recording: Recording) -> bool:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_overloads, overload
 
 from sagas.errors import DefinitionError
-from sagas.options import UNSAID, Unsaid, check_options, check_plain
+from sagas.options import UNSAID, Unsaid, check_known, check_options, check_plain, options_of
 from sagas.outcome import Skip
 from sagas.plan import ChildrenPlan
 from sagas.retry import Retry
@@ -88,6 +88,7 @@ def child_saga(
     Raises:
         DefinitionError: an argument is not usable.
     """
+    check_known("child_saga()", options, options_of(get_overloads(child_saga)[0]))
     if not (inspect.isclass(of) and getattr(of, "saga_name", None) is not None):
         raise DefinitionError(
             f"child_saga({of!r}): a Saga class with a name and a version; a saga cannot be its own child"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, Protocol, TypeVar, get_overloads, overload
 
 from sagas.each import FAIL, Each, Tolerate
 from sagas.errors import DefinitionError
 from sagas.locks import SemanticLock
-from sagas.options import UNSAID, Duration, Unsaid, check_options
+from sagas.options import UNSAID, Duration, Unsaid, check_known, check_options, options_of
 from sagas.outcome import Skip
 from sagas.plan import OnUnknown
 from sagas.retry import Retry
@@ -36,17 +36,18 @@ def step(body: Any = None, /, **options: Any) -> Any:
 
     Args:
         body: the method, when used without arguments.
-        retry: how often and how far apart to try; default `Retry()`.
-        timeout: seconds (or timedelta) a body may take; None is the store's default.
-        queue: which workers run it.
+        retry: how often and how far apart to try; None is `Retry()`, after the pivot without end.
+        timeout: how long a body may take, at most 30 days; None is the setting `TIMEOUT`.
+        queue: which workers run it: 1 to 100 visible ASCII characters.
         pivot: whether it decides the saga: what comes before can be undone, what follows must succeed.
-        compensate: None says that there is nothing to undo.
+        compensate: None says that there is nothing to undo; else it is written below, under `@<name>.compensate`.
         when: a function of the saga, looked at once before the step begins; where it is false the step is skipped.
         after: the steps that have to have ended before it may begin, such as `[charge, reserve]`; steps that do not
             need each other run side by side. None: the one declared before it. `[]`: none.
         priority: from -100 to 100: of what is due in its queue the higher goes first, its compensation too.
         lock: what the saga is to hold from this step to its end, such as `semantic_lock("account:7")`.
-        max_deliveries: begins without an answer (killed workers) before it parks.
+        max_deliveries: begins in a row that never bring an answer, since each killed its worker, before it parks
+            (1 to 1000).
 
     Raises:
         DefinitionError: an argument or the function does not fit.
@@ -57,6 +58,7 @@ def step(body: Any = None, /, **options: Any) -> Any:
             f"@step({only_external[0]}=...): a local step has no unknown outcome, it committed or did not happen; "
             f"remove {', '.join(only_external)} or use @external_step"
         )
+    check_known("step()", options, OF_LOCAL)
     return _decorator(body, external=False, options=options)
 
 
@@ -127,20 +129,22 @@ def external_step(body: Any = None, /, **options: Any) -> Any:
 
     Args:
         body: the method, when used without arguments; `async def` where many are to run at the same time.
-        retry: how often and how far apart to try; default `Retry()`.
-        timeout: seconds (or timedelta) a body may take; None is the store's default.
-        queue: which workers run it.
-        key_ttl: how long the other side remembers the idempotency key; no retry begins later.
+        retry: how often and how far apart to try; None is `Retry()`, after the pivot without end.
+        timeout: how long a body may take, at most 30 days; None is the setting `TIMEOUT`.
+        queue: which workers run it: 1 to 100 visible ASCII characters.
+        key_ttl: how long the other side remembers the idempotency key, at most 30 days; no attempt begins later. None:
+            for ever.
         pivot: whether it decides the saga: what comes before can be undone, what follows must succeed.
-        compensate: None says that there is nothing to undo.
+        compensate: None says that there is nothing to undo; else it is written below, under `@<name>.compensate`.
         when: a function of the saga, looked at once before the step begins; where it is false the step is skipped.
         after: the steps that have to have ended before it may begin, such as `[charge, reserve]`; steps that do not
             need each other run side by side. None: the one declared before it. `[]`: none.
         priority: from -100 to 100: of what is due in its queue the higher goes first, its compensation too.
         lock: what the saga is to hold from this step to its end, such as `semantic_lock("account:7")`.
         on_unknown: what to do before the pivot when nobody can tell what happened: PARK for a person, or COMPENSATE.
-        settle_after: seconds between an undo as unknown and the last look for a late effect.
-        max_deliveries: begins without an answer (killed workers) before it parks.
+        settle_after: how long after an undo as unknown the last look for a late effect is, at most 30 days.
+        max_deliveries: begins in a row that never bring an answer, since each killed its worker, before it parks
+            (1 to 1000).
 
         for_each: a function of the saga that returns a list, such as `lambda self: self.load.result`: the step is done
             once for each item, which the method takes after `self`. The result is the list of what was returned.
@@ -152,7 +156,14 @@ def external_step(body: Any = None, /, **options: Any) -> Any:
     Raises:
         DefinitionError: an argument or the function does not fit.
     """
+    if "for_each" not in options and (lacking := sorted(OF_ITEMS & options.keys() - OF_EXTERNAL)):
+        raise DefinitionError(f"external_step() has the option {lacking[0]!r} only with for_each=")
+    check_known("external_step()", options, OF_EXTERNAL | OF_ITEMS if "for_each" in options else OF_EXTERNAL)
     return _decorator(body, external=True, options=options)
+
+
+OF_LOCAL = options_of(get_overloads(step)[1])
+OF_EXTERNAL, OF_ITEMS = (options_of(each) for each in get_overloads(external_step)[2:])
 
 
 def _decorator(body: Any, *, external: bool, options: dict[str, Any]) -> Any:

@@ -174,10 +174,21 @@ class StoreDesk:
                 f"the database of {self.name!r} is PostgreSQL {version // 10000}; the oldest that sagas run on is "
                 f"{OLDEST_POSTGRES // 10000}"
             )
+        if not made:
+            self._say_where_they_are()
         tables = self.rows("operate_version", {})[0][0] if made else 0
         if tables < len(NAMES):
             state = f"has tables of version {tables}, version {len(NAMES)} is needed" if made else "lacks our tables"
             raise StoreNotReady(f"the database of {self.name!r} {state}: {self._remedy} (if done, check the schema)")
+
+    def _say_where_they_are(self) -> None:
+        (found,) = self.rows("operate_elsewhere", {})
+        if found.there is not None:
+            raise StoreNotReady(
+                f"the database of {self.name!r} lacks our tables where they are looked for (search_path is "
+                f"{found.path}), and has some in schema {found.there}: say the same schema= in sagas_tables(...) or "
+                f"Sagas(...), and in the migration that calls upgrade(op, ...)"
+            )
 
     def problems(self) -> Iterable[Problem]:
         return () if self._problems is None else self._problems()

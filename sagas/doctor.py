@@ -188,7 +188,8 @@ def _processes(rows: Rows, settings: Settings) -> Iterator[Problem]:
         if each.missing:
             yield _warning(
                 "missing-processes", f"{each.missing} of the {each.kind}s went without a word ({each.alive} are there)",
-                "They were killed, or cannot reach the database; what they held is taken over when their claims end.",
+                "They were killed, or cannot reach the database; what they held is taken over when their claims end. A "
+                "day after its last word a process is forgotten, and not missed any more.",
             )  # fmt: skip
 
 

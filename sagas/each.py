@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from sagas.errors import DefinitionError
-from sagas.options import check_body, check_options, check_plain
+from sagas.options import check_body, check_known, check_options, check_plain, options_of
 from sagas.plan import ChildrenPlan
 from sagas.step import BELONGS_TO, R, S, Step, Undo
 
@@ -92,6 +92,7 @@ class Each(Step[S, R], Generic[S, T, R]):
             DefinitionError: the step has one already, or the function does not fit.
         """
         what = f"the compensation of step {self.label!r}"
+        check_known(f"{what}: compensate()", options, options_of(Step.compensate))
 
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
             if self.undoing is not None:

@@ -36,7 +36,10 @@ ports.register_adapter(bare_caller)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SagaRun:
-    """One saga as the outside sees it. It does not change; `get()` gives a newer one."""
+    """One saga as the outside sees it. It does not change; `get()` gives a newer one.
+
+    What a step returned is not in it: `PlaceOrder.ship.result_of(id=run.id)` reads that.
+    """
 
     id: UUID
     name: str
@@ -45,9 +48,9 @@ class SagaRun:
     run: int  # 1, or higher when a key was used again after its saga had been undone
     status: Status
     created: bool = False  # whether the call that returned this started it
-    seq: int = 0
-    steps: Mapping[str, StepState] | None = None
-    error: str = ""
+    seq: int = 0  # of its last log entry
+    steps: Mapping[str, StepState] | None = None  # those that have begun, by name; None: start() does not read them
+    error: str = ""  # why it parked or turned back
     cancel_requested: bool = False
     parked_from: Status | None = None
     created_at: datetime | None = None

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from sagas import engine, machine
-from sagas.advice import Advice, about, possible
+from sagas.at_hand import AtHand, at_hand
 from sagas.commanding import Bars, no_bars
 from sagas.desk import Desk, LogLine, OutboxLine, SagaLine
 from sagas.engine import SagaRun
@@ -18,11 +18,11 @@ from sagas.errors import InvalidInput
 from sagas.events import Kind
 from sagas.payloads import shown_value
 from sagas.plan import StepPlan
-from sagas.progress import UNREADABLE, StepLine, plan_of, state_of, step_lines, work
+from sagas.progress import StepLine, plan_of, state_of, work
 from sagas.rebuild import rebuild
 from sagas.states import Status, StepStatus
 from sagas.verify import Finding, verify
-from sagas.why import HeldLine, PauseLine, Reason, told, why
+from sagas.why import HeldLine, PauseLine, told, why
 from sagas.wording import Wording
 
 WIDEST = 60  # characters of a reason in a listing
@@ -82,6 +82,11 @@ def held_by(desk: Desk, found: Iterable[SagaLine]) -> Sequence[HeldLine]:
     return desk.rows("held_by", {"ids": ids, "limit": MOST_HELD}) if ids else ()
 
 
+def parked_over(desk: Desk, found: Iterable[SagaLine]) -> dict[UUID, list[AtHand]]:
+    """What those of these have parked over that wait for a person."""
+    return at_hand(desk, [saga for saga in found if (state := state_of(saga)) is not None and machine.parked(state)])
+
+
 def chosen(
     desk: Desk, *, statuses: list[str], name: str | None, limit: int, waiting: bool = False
 ) -> Sequence[SagaLine]:  # fmt: skip
@@ -97,9 +102,9 @@ def chosen(
 def saga_cells(desk: Desk, found: Sequence[SagaLine]) -> Iterator[tuple[str, ...]]:
     """Sagas as a table, head first."""
     yield ("status", "id", "age", "step", "name", "key")
-    pauses, held = desk.rows("pauses", {}), held_by(desk, found)
+    pauses, held, parked = desk.rows("pauses", {}), held_by(desk, found), parked_over(desk, found)
     for saga in found:
-        yield _cells(saga, pauses, held, desk.words)
+        yield _cells(saga, pauses, held, parked.get(saga.id, ()), desk.words)
 
 
 def table(lines: Iterable[tuple[str, ...]]) -> Iterator[str]:
@@ -119,9 +124,14 @@ def _check_status(status: str) -> None:
 
 
 def _cells(
-    saga: SagaLine, pauses: Sequence[PauseLine], held: Sequence[HeldLine], words: Wording
+    saga: SagaLine, pauses: Sequence[PauseLine], held: Sequence[HeldLine], parked: Iterable[AtHand], words: Wording
 ) -> tuple[str, ...]:  # fmt: skip
     notes = [_shortened(saga.error)] if saga.error else []
+    notes += [
+        _shortened(f"{each.error.type}: {each.error.message}")
+        for each in parked
+        if each.error is not None and each.error.message not in saga.error  # else that is the reason
+    ]
     notes += [one_line(told(reason, words)) for reason in why(saga, pauses, held)]
     key = f"{saga.key}  ({'; '.join(notes)})" if notes else saga.key
     return (
@@ -144,68 +154,6 @@ def current_step(saga: SagaLine, words: Wording) -> str:
         each.step if each.direction.value == "do" else f"{each.step} ({words.word(words.DIRECTION, each.direction)})"
         for each in work(plan, state)
     )
-
-
-def description(desk: Desk, wanted: str) -> Iterator[str]:
-    """One saga: where it stands and why, its steps in declared order, its work in the outbox and its log."""
-    saga, words = find(desk, wanted), desk.words
-    line, log, outbox = desk.saga(saga.id), desk.log(saga.id), desk.outbox(saga.id)
-    yield from _head(saga, words)
-    reasons = why(line, desk.rows("pauses", {}), held_by(desk, [line]))
-    for reason in reasons:
-        yield f"waits     {one_line(told(reason, words))}"
-    for each in next_for(desk, saga, reasons):
-        yield f"next      {each.command or each.does}"
-        if each.command:
-            yield f"          {each.does}"
-    for each in desk.rows("operate_family", {"saga": saga.id, "limit": MOST_KIN}):
-        yield kin_text(each, words)
-    yield from _steps(saga, line, log, words)
-    for lock in desk.rows("locks", {"saga": saga.id, "limit": MOST_LOCKS}):
-        yield lock_text(lock, saga.id, words)
-    for row in outbox:
-        yield outbox_text(row, words)
-    previous = None
-    for entry in log:
-        since = "" if previous is None else f"+{(entry.at - previous).total_seconds():.3f} s"
-        yield f"{entry.seq:>5}  {words.clock(entry.at)}  {since:>12}  {entry_text(entry, words)}"
-        previous = entry.at
-
-
-def next_for(desk: Desk, saga: SagaRun, reasons: Sequence[Reason]) -> Iterator[Advice]:
-    """What can be done about a saga that does not go on."""
-    if saga.parked_from is not None and plan_of(saga.name, saga.version) is not None:
-        yield from possible(saga.id, saga.allowed_actions, command=desk.command)
-    yield from about(saga.id, reasons, command=desk.command)
-
-
-def _head(saga: SagaRun, words: Wording) -> Iterator[str]:
-    yield f"saga      {saga.name} version {saga.version}, key {saga.key!r}, run {saga.run}"
-    yield f"id        {saga.id}"
-    parked_from = f" (from {words.word(words.STATUS, saga.parked_from)})" if saga.parked_from else ""
-    cancel = ", cancel requested" if saga.cancel_requested else ""
-    paused = ", paused" if saga.paused else ""
-    yield f"status    {words.word(words.STATUS, saga.status)}{parked_from}{cancel}{paused}"
-    if saga.error:
-        yield f"reason    {one_line(saga.error)}"
-    if saga.created_at and saga.updated_at:
-        yield f"started   {words.clock(saga.created_at, 'seconds')} {words.zone()} ({words.age(saga.created_at)} ago)"
-        last = "ended" if saga.finished_at else "changed"
-        yield f"{last:<9} {words.clock(saga.updated_at, 'seconds')} {words.zone()} ({words.age(saga.updated_at)} ago)"
-    if saga.deadline:
-        yield f"deadline  {words.clock(saga.deadline, 'seconds')} {words.zone()} ({words.from_now(saga.deadline)})"
-
-
-def _steps(saga: SagaRun, line: SagaLine, log: Sequence[LogLine], words: Wording) -> Iterator[str]:
-    plan, state = plan_of(saga.name, saga.version), state_of(line)
-    if plan is None:
-        yield f"steps     this process does not know {saga.name} version {saga.version}: only begun steps are shown"
-    if state is None:
-        yield f"steps     {UNREADABLE}; the log is the truth"
-        return
-    skipped = {entry.step: str(entry.data.get("reason", "")) for entry in log if entry.kind == Kind.STEP_SKIPPED}
-    for each in step_lines(saga.id, plan, state):
-        yield step_text(each, words, skipped.get(each.name, ""))
 
 
 def step_text(line: StepLine, words: Wording, skipped: str = "") -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from sagas import codec, engine
-from sagas.actions import OFFERS, expected_signals
+from sagas.actions import expected_signals
 from sagas.desk import Desk
 from sagas.engine import SagaRun
 from sagas.errors import CodecError, InvalidInput, NotPossible
@@ -25,7 +25,8 @@ OUTCOMES: Final = {  # what became of a step, by option
 
 
 def ask(
-    desk: Desk, wanted: str, kind: str, reason: str, *, actor: str = "", step: str = "", result: str | None = None
+    desk: Desk, wanted: str, kind: str, reason: str, *, actor: str = "", step: str = "", result: str | None = None,
+    sure: bool = True,
 ) -> SagaRun:  # fmt: skip
     """Insert a request for a worker to apply.
 
@@ -37,6 +38,7 @@ def ask(
         actor: who asks; nothing: the user of this machine.
         step: the step that it is about, where it is about one.
         result: of a step that is marked as done, as JSON.
+        sure: whoever asks knows what it means; else they are asked.
 
     Raises:
         InvalidInput: the result is not of the type of the step; `path` names the field.
@@ -45,14 +47,16 @@ def ask(
     """
     saga = find(desk, wanted)
     possible = saga.allowed_actions
-    if (kind, step or None) not in [(action.name, action.step) for action in possible]:
-        named = [f"{action.name} {action.step}" if action.step else action.name for action in possible]
-        asked = f"{kind} {step}" if step else kind
+    meant = next((action for action in possible if (action.name, action.step) == (kind, step or None)), None)
+    if meant is None:
+        named = [typed(action.name, action.step) for action in possible]
         raise NotPossible(
-            f"{asked}: saga {saga.name} {saga.id} (key {saga.key!r}) is {saga.status}, where this changes nothing; "
-            f"possible now: {', '.join(named) or 'nothing, it has ended'}"
+            f"{typed(kind, step)}: saga {saga.name} {saga.id} (key {saga.key!r}) is {saga.status}, where this changes "
+            f"nothing; possible now: {', '.join(named) or 'nothing, it has ended'}"
         )
     value = None if result is None else read_value(step_of(saga, step), result)
+    if not sure:
+        _confirmed(typed(kind), meant.does)
     return engine.request(
         None, kind, id=saga.id, reason=reason, actor=actor or user(), step=step, result=value, using=desk.using
     )  # fmt: skip
@@ -74,11 +78,17 @@ def resolve(desk: Desk, given: Mapping[str, Any]) -> tuple[str, SagaRun]:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in OUTCOMES)
         raise InvalidInput(f"resolve: say what became of the step, with one of {options}", path="outcome")
     (kind,) = chosen
-    confirmed(kind, given["yes"])
     return kind, ask(
         desk, given["saga"], kind, given["reason"], actor=given["actor"] or "", step=given["step"],
-        result=given["done"],
+        result=given["done"], sure=given["yes"],
     )  # fmt: skip
+
+
+def typed(kind: str, step: str | None = None) -> str:
+    """A request as it is typed: `resolve --done`, and not the name that it goes by in the outbox."""
+    option = next((name.replace("_", "-") for name, each in OUTCOMES.items() if each == kind), None)
+    verb, rest = (kind, "") if option is None else ("resolve", f" --{option}")
+    return f"{verb} {step}{rest}" if step else f"{verb}{rest}"
 
 
 def step_of(saga: SagaRun, name: str) -> Step[Any, Any]:
@@ -92,26 +102,23 @@ def step_of(saga: SagaRun, name: str) -> Step[Any, Any]:
 
 def asked(desk: Desk, found: SagaRun, kind: str) -> str:
     """What came of `ask`, as a line."""
-    return f"{kind} of saga {found.name} {found.id} (was {found.status}) is in the outbox of {desk.name!r}"
+    return f"{typed(kind)} of saga {found.name} {found.id} (was {found.status}) is in the outbox of {desk.name!r}"
 
 
-def confirmed(kind: str, yes: bool) -> None:
+def _confirmed(asked: str, does: str) -> None:
     """See to it that a person knows what a request means.
 
     Args:
-        kind: of the request.
-        yes: they have said so already.
+        asked: the request, as it is typed.
+        does: what it means.
 
     Raises:
-        NotPossible: they have not, and nobody can be asked; or they said no.
+        NotPossible: nobody can be asked, or they said no.
     """
-    does = OFFERS[kind].does
-    if yes:
-        return
     if not sys.stdin.isatty():
-        raise NotPossible(f"{kind}: {does} Pass --yes if that is what you want")
+        raise NotPossible(f"{asked}: {does} Pass --yes if that is what you want")
     if input(f"{does}\nGo on? [y/N] ").strip().lower() not in ("y", "yes"):
-        raise NotPossible(f"{kind}: nothing was asked for")
+        raise NotPossible(f"{asked}: nothing was asked for")
 
 
 def signal(

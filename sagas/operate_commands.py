@@ -17,6 +17,7 @@ from sagas import (
     operate_queues,
     operate_restoring,
     operate_schedules,
+    operate_show,
     operate_versions,
     operate_watching,
 )
@@ -60,9 +61,9 @@ def _list_stuck(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
 def _show(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
     desk.check_ready()
     if talk.json:
-        talk.give(operate_data.shown(desk, given["saga"]))
+        talk.give(operate_data.shown(desk, given["saga"], payloads=given["payloads"]))
         return
-    talk.all(operate.description(desk, given["saga"]))
+    talk.all(operate_show.description(desk, given["saga"], payloads=given["payloads"], traceback=given["traceback"]))
 
 
 def _asking(kind: str, help: str) -> Command:
@@ -70,11 +71,10 @@ def _asking(kind: str, help: str) -> Command:
 
     def run(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
         desk.check_ready()
-        if about_a_step:
-            operate_asking.confirmed(kind, given["yes"])
         found = operate_asking.ask(
-            desk, given["saga"], kind, given["reason"], actor=given["actor"] or "", step=given.get("step", "")
-        )
+            desk, given["saga"], kind, given["reason"], actor=given["actor"] or "", step=given.get("step", ""),
+            sure=given.get("yes", True),
+        )  # fmt: skip
         talk.give(operate_data.asked(found, kind, given.get("step")))
         talk.say(operate_asking.asked(desk, found, kind))
 
@@ -181,7 +181,11 @@ COMMANDS: Final[tuple[Command, ...]] = (
         Argument(name="--stuck", help="only those that make no progress, with why and since when", type=bool),
         Argument(name="--limit", help="at most so many (default: 50)", type=int, default=50),
     )),
-    Command(name="show", help="one saga: why it waits, its steps, its work and its log", run=_show, arguments=(SAGA,)),
+    Command(name="show", help="one saga: why it waits, its steps, its work and its log", run=_show, arguments=(
+        SAGA,
+        Argument(name="--payloads", help="with input, results and signals; what is sensitive is masked", type=bool),
+        Argument(name="--traceback", help="with that of the last error of what it is at", type=bool),
+    )),
     Command(name="signal", help="send a saga what it waits for, or will wait for", run=_signal, also=("send",),
             arguments=(
         SAGA, Argument(name="step", help="the wait"), Argument(name="value", help="the signal, as JSON"), REASON, ACTOR,
@@ -192,7 +196,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     _asking("abort", "close a parked saga as it is"),
     _asking("pause", "begin nothing more of a saga until it is resumed"),
     _asking("resume", "let a paused saga go on"),
-    _asking("redo", "do a step of a parked saga anew, under a new idempotency key: it may happen twice"),
+    _asking("redo", "do a step of a parked saga anew, external ones under a new idempotency key: it may happen twice"),
     Command(name="resolve", help="say what became of a step that a saga parked over", run=_resolve, arguments=(
         SAGA, STEP,
         Argument(name="--done", help="it happened; its result, as JSON of the step's type (null where it has none)"),

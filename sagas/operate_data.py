@@ -1,11 +1,12 @@
-"""What commands give to programs: the same as the lines for people, as values. No payload is among them."""
+"""What commands give to programs: the same as the lines for people, as values. Payloads only to who asks for them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sagas import operate, operate_locks, operate_pauses
+from sagas import operate, operate_locks, operate_pauses, operate_payloads, operate_show
+from sagas.at_hand import AtHand, at_hand
 from sagas.desk import Desk, SagaLine
 from sagas.engine import SagaRun
 from sagas.pauses import Scope
@@ -30,12 +31,12 @@ def listed(desk: Desk, given: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def sagas(desk: Desk, found: Sequence[SagaLine]) -> list[dict[str, Any]]:
     """Sagas, each with why it does not go on."""
-    pauses, held = desk.rows("pauses", {}), operate.held_by(desk, found)
-    return [of_saga(each, why(each, pauses, held), held, desk.words) for each in found]
+    pauses, held, parked = desk.rows("pauses", {}), operate.held_by(desk, found), operate.parked_over(desk, found)
+    return [of_saga(each, why(each, pauses, held), held, parked.get(each.id, ()), desk.words) for each in found]
 
 
 def of_saga(
-    saga: SagaLine, reasons: Sequence[Reason], held: Sequence[HeldLine], words: Wording
+    saga: SagaLine, reasons: Sequence[Reason], held: Sequence[HeldLine], at: Sequence[AtHand], words: Wording
 ) -> dict[str, Any]:  # fmt: skip
     return {
         "id": saga.id, "name": saga.name, "version": saga.version, "key": saga.key, "status": saga.status,
@@ -47,6 +48,19 @@ def of_saga(
              "id": each.id, "name": each.name, "key": each.key}
             for each in held if each.saga_id == saga.id and each.kind != "late"
         ],
+        "at": [_at_hand(each) for each in at],
+    }  # fmt: skip
+
+
+def _at_hand(found: AtHand) -> dict[str, Any]:
+    """What a saga is at, or parked over: what to ask the other side about, and what went wrong last."""
+    error = found.error
+    return {
+        "step": found.step, "direction": found.direction.value,
+        "idempotency_keys": {direction.value: key for direction, key in found.keys},
+        "error": None if error is None else {
+            "type": error.type, "message": error.message, "attempt": error.attempt, "at": error.at,
+        },
     }  # fmt: skip
 
 
@@ -59,16 +73,16 @@ def stuck(found: Sequence[Any]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def shown(desk: Desk, wanted: str) -> dict[str, Any]:
-    """One saga: where it stands, its steps, its rows in the outbox, its log."""
+def shown(desk: Desk, wanted: str, *, payloads: bool = False) -> dict[str, Any]:
+    """One saga: where it stands, its steps, its rows in the outbox, its log; payloads only for who asks for them."""
     run = operate.find(desk, wanted)
     line, outbox = desk.saga(run.id), desk.outbox(run.id)
     held = operate.held_by(desk, [line])
     reasons = why(line, desk.rows("pauses", {}), held)
     return {
-        **of_saga(line, reasons, held, desk.words), "run": run.run, "updated_at": run.updated_at,
-        "finished_at": run.finished_at, "allowed": _allowed(run),
-        "next": [{"does": each.does, "command": each.command} for each in operate.next_for(desk, run, reasons)],
+        **of_saga(line, reasons, held, at_hand(desk, [line])[run.id], desk.words), "run": run.run,
+        "updated_at": run.updated_at, "finished_at": run.finished_at, "allowed": _allowed(run),
+        "next": [{"does": each.does, "command": each.command} for each in operate_show.next_for(desk, run, reasons)],
         "steps": list(_steps(run, line)),
         "outbox": [
             {"kind": row.kind, "step": row.step, "direction": row.direction, "queue": row.queue, "due_at": row.due_at,
@@ -80,6 +94,7 @@ def shown(desk: Desk, wanted: str) -> dict[str, Any]:
              **{name: entry.data[name] for name in FACTS if isinstance(entry.data, dict) and name in entry.data}}
             for entry in desk.log(run.id)
         ],
+        **({"payloads": operate_payloads.data(desk, run.id)} if payloads else {}),
     }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from sagas import operate_data, ports, releases
+from sagas import machine, operate_data, ports, releases
 from sagas.commanding import Talk
 from sagas.desk import Desk
 from sagas.errors import ConfigurationError, InvalidInput
@@ -203,7 +203,8 @@ def replaying(desk: Desk, wanted: str, talk: Talk) -> str:
 
 def _replay_data(found: Replay, id: object) -> dict[str, Any]:
     return {
-        "saga": id, "fits": found.fits, "not_opened": list(found.locked), "leads_to": found.state.status.value,
+        "saga": id, "fits": found.fits, "changed": found.changed, "not_opened": list(found.locked),
+        "leads_to": found.state.status.value,
         "next": [{"step": each.step, "direction": each.direction.value} for each in found.next],
         "entries": [
             {"seq": line.entry.seq, "kind": line.entry.kind, "step": line.entry.step, "attempt": line.entry.attempt,
@@ -229,4 +230,16 @@ def _replayed(desk: Desk, found: Replay, id: object, say: Callable[[str], Any]) 
     if found.fits:
         say(f"fits: today's {found.head.name} version {found.head.version} would have written this log")
         return ""
-    return f"saga {id}: today's {found.head.name} version {found.head.version} differs in {misfits} places, marked !"
+    today = f"today's {found.head.name} version {found.head.version}"
+    complaints = [f"{today} differs in {misfits} places, marked !"] if misfits else []
+    complaints += [_changed(found)] if found.changed else []
+    return f"saga {id}: {'; '.join(complaints)}"
+
+
+def _changed(found: Replay) -> str:
+    """What a log need not show: the steps are others, perhaps further on than the saga has come."""
+    waits = "" if machine.finished(found.state) else ", so that no worker goes on with it: deploy the former code"
+    return (
+        f"the steps of {found.head.name} version {found.head.version} were changed without a new version since "
+        f"it was started (fingerprint {found.head.definition} then, {found.today} today){waits}"
+    )

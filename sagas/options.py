@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from difflib import get_close_matches
 from enum import Enum
 from typing import Any
 
@@ -126,6 +127,30 @@ def check_options(
         children=children,
         priority=check_priority(name, priority),
     )
+
+
+def options_of(function: Callable[..., Any]) -> frozenset[str]:
+    """The names of its keyword arguments."""
+    parameters = inspect.signature(function).parameters.values()
+    return frozenset(each.name for each in parameters if each.kind is each.KEYWORD_ONLY)
+
+
+def check_known(what: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Options that there are.
+
+    Args:
+        what: whose they are, for example "step()".
+        given: their names.
+        known: those that there are.
+
+    Raises:
+        DefinitionError: one of them is none; the message says which was probably meant.
+    """
+    for name in given:
+        if name not in known:
+            close = get_close_matches(name[:100], known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(sorted(known))}"
+            raise DefinitionError(f"{what} has no option {briefly(name)}; {hint}")
 
 
 def check_seconds(name: str, option: str, value: object) -> float | None:

@@ -6,6 +6,7 @@ a saga is started) and stores (where workers and relays find sagas of one databa
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
 from typing import Any, LiteralString, Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -117,6 +118,9 @@ class Joining(LocalTransaction, Protocol):
     def release(self) -> None:
         """End the last of these savepoints: what follows belongs to no body."""
 
+    def settle(self) -> None:
+        """Send what a body has only asked for yet, before its constraints are looked at."""
+
 
 class Store(Protocol):
     """One database with sagas in it, as workers and relays see it."""
@@ -179,11 +183,18 @@ def caller(using: Any, *, call: str, asynchronous: bool = False) -> Caller:
         if found is not None:
             _check_twin(found, call, asynchronous)
             return found
+    sqlalchemy = "sagas_sqlalchemy" in sys.modules
+    if using is None and sqlalchemy:
+        raise ConfigurationError(
+            f"{_twin(call) if asynchronous else call}(): pass using= the session or connection that your transaction "
+            f"is open on, such as using=session; in a local step using=self.session"
+        )
     if using is None:
         raise ConfigurationError(
             "no integration is set up: add 'sagas_django' to INSTALLED_APPS, or pass using= a connection"
         )
-    hint = "; import sagas_sqlalchemy first" if type(using).__module__.startswith("sqlalchemy.") else ""
+    foreign = type(using).__module__.startswith("sqlalchemy.") and not sqlalchemy
+    hint = "; import sagas_sqlalchemy first" if foreign else ""
     raise ConfigurationError(
         f"using={briefly(using)}: neither a Django database alias nor a session or connection that sagas knows{hint}"
     )
@@ -200,8 +211,7 @@ calling.resolve_by(_caller_of_messages)
 
 
 def _check_twin(found: Caller, call: str, asynchronous: bool) -> None:
-    owner, dot, verb = call.rpartition(".")
-    twin = f"{owner}{dot}a{verb}"
+    twin = _twin(call)
     if not asynchronous and not found.blocks:
         raise ConfigurationError(f"{call}(): {found.name} is asynchronous; write `await {twin}(...)`")
     if asynchronous and not found.awaits:
@@ -209,6 +219,11 @@ def _check_twin(found: Caller, call: str, asynchronous: bool) -> None:
             f"{twin}(): {found.name} is synchronous and would hold up the event loop; "
             f"call {call}(...), or pass using= an asynchronous session or connection"
         )
+
+
+def _twin(call: str) -> str:
+    owner, dot, verb = call.rpartition(".")
+    return f"{owner}{dot}a{verb}"
 
 
 def not_ready(sqlstate: str | None, name: str, remedy: str, problem: Exception) -> StoreNotReady | None:

@@ -59,12 +59,18 @@ class Replay:
     lines: tuple[Replayed, ...]
     state: State  # what the log leads to
     next: tuple[Work, ...]  # what today's code would do now
+    today: str  # fingerprint of today's steps
     locked: tuple[int, ...] = ()  # entries that hold what cannot be opened here, or depend on it; not looked at
 
     @property
     def fits(self) -> bool:
-        """Whether today's code would have written this log too."""
-        return not any(line.differences for line in self.lines)
+        """Whether today's code would have written this log too, and its steps are those the saga was started with."""
+        return not self.changed and not any(line.differences for line in self.lines)
+
+    @property
+    def changed(self) -> bool:
+        """Whether the steps have another fingerprint today, also where the log does not show it: the saga waits."""
+        return self.head.definition not in ("", self.today)
 
 
 def replay(connection: psycopg.Connection[Any], id: UUID, payloads: Payloads = PLAIN) -> Replay:
@@ -91,11 +97,12 @@ def replayed(id: UUID, entries: list[Entry], payloads: Payloads = PLAIN) -> Repl
     if not isinstance(saga, Raw):
         raise UnknownSaga(f"saga {id}: entry 0 does not say what it is; run `sagas verify {id}`")
     head = read_head(saga)
-    reading = _Reading(id, head, registry.get(head.name, head.version), entries, payloads)
+    definition = registry.get(head.name, head.version)
+    reading = _Reading(id, head, definition, entries, payloads)
     lines = tuple(Replayed(entry=entry, differences=tuple(reading.read(entry))) for entry in entries)
     known = all(name in reading.plan.by_name for name in reading.state.steps)
     return Replay(
-        head=head, lines=lines, state=reading.state,
+        head=head, lines=lines, state=reading.state, today=definition.fingerprint(),
         next=machine.frontier(reading.plan, reading.state) if known else (), locked=tuple(reading.locked),
     )  # fmt: skip
 

@@ -25,6 +25,8 @@ class Retry:
         give_up_on: exception classes that end the retries at once. What such an
             error left behind is still unknown; `Refused` is the word for "did nothing".
 
+    Each wait is drawn anew, evenly between nothing and the backoff: half of it on average.
+
     Raises:
         ValueError: a number is out of range; the message names it.
         TypeError: a number is none, or `give_up_on` holds something that is not an exception class.

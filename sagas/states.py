@@ -50,7 +50,7 @@ class StepState(msgspec.Struct, frozen=True, omit_defaults=True):
     """One step of one saga."""
 
     status: StepStatus = StepStatus.PENDING
-    result: int | None = None  # seq of the entry that holds its result
+    result: int | None = None  # seq of the entry that holds its result, which `Step.result_of` reads
     ended: int = 0  # seq of the entry that ended it going forward: the order of undoing
     settled: int = 0  # times it was looked at once more: each is a new generation of the undo's key
     unsettled: bool = False  # undone without knowing whether it had happened

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from uuid import UUID
 
 from sagas.errors import DefinitionError, NoResult
 from sagas.options import Duration, StepOptions, check_body, check_queue, check_retry, check_seconds
@@ -168,6 +169,53 @@ class Step(Uncalled, Generic[S, R]):
         """The return annotation of its body, resolved."""
         return self._compiled()[1]
 
+    def result_of(self, *, key: str | None = None, id: UUID | None = None, using: Any = None) -> R:
+        """What this step returned in one saga, read from outside: `PlaceOrder.ship.result_of(key="order-7")`.
+
+        It stays readable when the step has been undone since.
+
+        Args:
+            key: business key of the saga (its latest run), or
+            id: its id.
+            using: as for `Saga.start()`; no transaction needs to be open.
+
+        Raises:
+            NoResult: it has not returned (yet), or was skipped.
+            SagaNotFound: there is no such saga.
+            PayloadLocked: the result is sealed, and this process cannot open it.
+            CodecError: it is not of the declared type, as where another version of the saga stored it.
+        """
+        from sagas import results
+
+        return results.result_of(self, key=key, id=id, using=using)
+
+    async def aresult_of(self, *, key: str | None = None, id: UUID | None = None, using: Any = None) -> R:
+        """The asynchronous twin of `result_of()`."""
+        from sagas import results
+
+        return await results.aresult_of(self, key=key, id=id, using=using)
+
+    def results_of(self, ids: Iterable[UUID], *, using: Any = None) -> dict[UUID, R]:
+        """What this step returned in several sagas, by their ids, with one statement; without those where it has not.
+
+        Args:
+            ids: of the sagas.
+            using: as for `Saga.start()`; no transaction needs to be open.
+
+        Raises:
+            PayloadLocked: a result is sealed, and this process cannot open it.
+            CodecError: one is not of the declared type.
+        """
+        from sagas import results
+
+        return results.results_of(self, ids, using=using)
+
+    async def aresults_of(self, ids: Iterable[UUID], *, using: Any = None) -> dict[UUID, R]:
+        """The asynchronous twin of `results_of()`."""
+        from sagas import results
+
+        return await results.aresults_of(self, ids, using=using)
+
     def _compiled(self) -> tuple[StepPlan, Any]:
         if self.compiled is None:
             if self.owner is None:
@@ -207,10 +255,10 @@ class Step(Uncalled, Generic[S, R]):
         with `UNKNOWN` too, when nobody can tell whether the step happened.
 
         Args:
-            retry: how often to try; default `Retry()`, not that of the step.
-            timeout: seconds a body may take; default that of the step.
-            queue: where to run; default that of the step.
-            external: whether it touches another system; default like its step.
+            retry: how often to try; None is `Retry()`, not that of the step.
+            timeout: how long a body may take; None: that of the step.
+            queue: which workers run it; None: that of the step.
+            external: whether it touches another system; None: like its step.
 
         Raises:
             DefinitionError: the step has one already, or the function does not fit.

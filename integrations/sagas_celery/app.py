@@ -10,12 +10,18 @@ from sagas.errors import ConfigurationError
 FALLBACK = "default"  # what Celery names the app it makes when the project has set none
 
 
-def celery_app(name: str | None = None, *, option: str = "--app") -> Celery:
+DJANGO = (
+    "import it in the project's __init__.py, as Celery's Django guide does, or name it with --app mysite.celery:app"
+)
+
+
+def celery_app(name: str | None = None, *, option: str = "--app", remedy: str = DJANGO) -> Celery:
     """The Celery app of this project.
 
     Args:
         name: as for `celery -A`; None: the app that the project has set as current.
         option: what the name was given as, for messages.
+        remedy: what to do where there is none.
 
     Raises:
         ConfigurationError: there is none, or the name leads to none.
@@ -30,8 +36,5 @@ def celery_app(name: str | None = None, *, option: str = "--app") -> Celery:
         raise ConfigurationError(f"{option} {name}: that is a {type(found).__name__}, not a Celery app")
     app: Celery = current_app._get_current_object()
     if app.main == FALLBACK:
-        raise ConfigurationError(
-            "this project has no Celery app: import it in the project's __init__.py, as Celery's Django guide does, "
-            f"or name it with {option}"
-        )
+        raise ConfigurationError(f"this project has no Celery app: {remedy}")
     return app

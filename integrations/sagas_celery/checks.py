@@ -51,7 +51,8 @@ def _eager(conf: Any) -> Problem | None:
         id="sagas.E010",
         fatal=True,
         message="task_always_eager runs steps inside the relay, without a worker",
-        hint="Leave it off; where there is no broker, run `manage.py sagas worker` without 'sagas_celery'. "
+        hint="Leave it off; where there is no broker, run `sagas worker`, which needs no Celery (in Django without "
+        "'sagas_celery'). "
         "Test settings that run no relay may list sagas.E010 in SILENCED_SYSTEM_CHECKS.",
     )
 
@@ -134,5 +135,5 @@ def _broker(conf: Any) -> Problem | None:
     return Problem(
         id="sagas.W012",
         message="broker_url is memory://, which no other process can reach: what a relay publishes is lost",
-        hint="Set broker_url to a Redis or RabbitMQ, or run `manage.py sagas worker`, which needs no broker.",
+        hint="Set broker_url to a Redis or RabbitMQ, or run `sagas worker`, which needs no broker.",
     )

@@ -14,6 +14,7 @@ from celery import signals
 
 from sagas import ports
 from sagas.embedded import end_process
+from sagas.errors import SagaError
 from sagas.worker import Worker
 from sagas_celery.checks import problems
 from sagas_outbox.claims import Held
@@ -86,12 +87,13 @@ def _note_queues(instance: Any = None, **_: Any) -> None:
     _queues[:] = [] if amqp is None else sorted(amqp.queues.consume_from)
 
 
-def load_at_start(name: str, load: Callable[[], object]) -> None:
+def load_at_start(name: str, load: Callable[[], object], check: Callable[[], object] = lambda: None) -> None:
     """Have a worker import what defines the sagas of a store when it starts, and not start where that fails.
 
     Args:
         name: the store's.
         load: imports the definitions.
+        check: raises a `SagaError` where the worker had better not start.
     """
 
     def loading(**_: Any) -> None:
@@ -100,6 +102,10 @@ def load_at_start(name: str, load: Callable[[], object]) -> None:
         except Exception as problem:
             log.exception("the definitions of store %r cannot be loaded", name)
             raise SystemExit(f"This worker does not start: sagas of {name!r} cannot be loaded: {problem}") from problem
+        try:
+            check()
+        except SagaError as problem:
+            raise SystemExit(f"This worker does not start, because of store {name!r}:\n{problem}") from problem
 
     signals.worker_init.connect(loading, weak=False, dispatch_uid=f"sagas: load {name}")
 

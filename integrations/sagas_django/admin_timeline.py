@@ -15,6 +15,7 @@ from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
 from django.utils.translation import gettext as _
 
+from sagas.desk import PACKAGE as CORE
 from sagas.events import Direction, Kind, Source
 from sagas.operate import bounded
 from sagas.states import State
@@ -70,13 +71,13 @@ def timeline(alias: str, saga_id: UUID, before: int = LAST) -> tuple[list[Timeli
         saga_id: the saga.
         before: only entries with a lower `seq`.
     """
-    rows = fetch(alias, "timeline", saga=saga_id, before=before, limit=MOST_ENTRIES + 1)
+    rows = fetch(alias, "timeline", package=CORE, saga=saga_id, before=before, limit=MOST_ENTRIES + 1)
     return [_entry(row) for row in reversed(rows[:MOST_ENTRIES])], len(rows) > MOST_ENTRIES
 
 
-def fetch(alias: str, name: str, **parameters: Any) -> list[dict[str, Any]]:
+def fetch(alias: str, name: str, *, package: str = "sagas_django", **parameters: Any) -> list[dict[str, Any]]:
     with connections[alias].cursor() as cursor:
-        cursor.execute(query("sagas_django", name), {"payload": MOST_PAYLOAD + 1, **parameters})
+        cursor.execute(query(package, name), {"payload": MOST_PAYLOAD + 1, **parameters})
         columns = [column[0] for column in cursor.description]
         return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
 

@@ -90,6 +90,12 @@ WORDS = (
         "What is known about this step is forgotten, and it is done again under a new idempotency key: if it did "
         "happen, it happens twice."
     ),
+    gettext_noop(
+        "What is known about this step is forgotten, and it is done again: if it did happen, what it wrote is written "
+        "twice."
+    ),
+    gettext_noop("What is known about this step is forgotten, and the saga waits again."),
+    gettext_noop("What is known about this step is forgotten, and it starts what it starts anew."),
     gettext_noop("The step counts as done, with the result that you give, and the saga goes on with the next one."),
     gettext_noop(
         "The step counts as not happened, and the saga turns back: what was done before it is undone, last step "

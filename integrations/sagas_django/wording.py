@@ -34,7 +34,10 @@ ACTION: Final[Words] = {
     "mark_undone": pgettext_lazy("action", "Mark compensated"),
 }
 DOES: Final[Words] = {
-    text: gettext_lazy(text) for offer in OFFERS.values() for text in (offer.does, offer.does_parked) if text
+    text: gettext_lazy(text)
+    for offer in OFFERS.values()
+    for text in (offer.does, offer.does_parked, *offer.does_here.values())
+    if text
 }
 
 STUCK: Final[Words] = {why_stuck: gettext_lazy(text) for why_stuck, text in stuck.REMEDIES.items()}

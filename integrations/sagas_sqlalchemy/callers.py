@@ -13,8 +13,14 @@ from typing import Any, Final, LiteralString, TypeVar
 
 from sqlalchemy import Connection, Engine, Text, TextClause, bindparam, text
 from sqlalchemy.exc import DBAPIError, UnboundExecutionError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
-from sqlalchemy.orm import Session, scoped_session
+from sqlalchemy.ext.asyncio import (
+    AsyncConnection,
+    AsyncEngine,
+    AsyncSession,
+    async_scoped_session,
+    async_sessionmaker,
+)
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from sagas.errors import ConfigurationError
 from sagas.ports import Caller, Work, drive, not_ready, settings_in_force
@@ -28,6 +34,11 @@ T = TypeVar("T")
 
 POSTGRES: Final = "postgresql"
 REMEDY: Final = "run sagas_sqlalchemy.alembic.upgrade(op, to=...) in a migration, or metadata.create_all()"
+
+NOT_OPEN: Final = {
+    Engine: "a Session or Connection", AsyncEngine: "an AsyncSession or AsyncConnection",
+    sessionmaker: "a Session", async_sessionmaker: "an AsyncSession", Sagas: "a session or connection",
+}  # fmt: skip
 
 RunSync = Callable[[Callable[[Any], T]], Awaitable[T]]
 
@@ -172,8 +183,9 @@ def sqlalchemy_caller(using: Any) -> Caller | None:
         return SessionCaller(using.sync_session, type(using), using.run_sync)
     if isinstance(using, AsyncConnection):
         return ConnectionCaller(_started(using), type(using), using.run_sync)
-    if isinstance(using, Engine):
-        raise ConfigurationError("using=Engine: it has no transaction; pass a Session or Connection that has one")
+    for kind, instead in NOT_OPEN.items():
+        if isinstance(using, kind):
+            raise ConfigurationError(f"using={kind.__name__}: it has no transaction; pass {instead} that has one")
     return None
 
 

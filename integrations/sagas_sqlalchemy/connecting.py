@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn
 
 import psycopg
 from sqlalchemy import Dialect, Engine
+from sqlalchemy.exc import MissingGreenlet
 
 from sagas.errors import ConfigurationError
 
@@ -28,6 +29,7 @@ NOT_LIBPQ: Final = {  # what drivers take besides, and workers have no use for
     },
 }  # fmt: skip
 RENAMED: Final = {"database": "dbname", "timeout": "connect_timeout", "passfile": "passfile"}
+OPENS: Final = "pass connect= a function that opens a connection of psycopg 3"
 CREATORS: Final = ("async_creator_fn", "connection_factory")
 
 _asking = threading.local()  # `.dialect`: the one that this thread asks
@@ -60,7 +62,7 @@ def connection_parameters(engine: Engine, given: Mapping[str, Any]) -> dict[str,
     named = {name: value for name, value in said.named.items() if value is not None and name not in given}
     for name in CREATORS:
         if name in named:
-            _refuse(engine, f"connect_args={{{name!r}: ...}}", "pass connect= a function that opens the connection")
+            _refuse(engine, f"connect_args={{{name!r}: ...}}", OPENS)
     named = {name: value for name, value in named.items() if name not in NOT_LIBPQ.get(driver, ())}
     if driver == "asyncpg":
         named = _from_asyncpg(engine, named)
@@ -76,6 +78,8 @@ def connection_parameters(engine: Engine, given: Mapping[str, Any]) -> dict[str,
 
 
 def _ask(engine: Engine) -> _AtTheDoor | None:
+    if getattr(getattr(engine.pool, "_creator", None), "__qualname__", "").startswith("create_async_engine."):
+        _refuse(engine, "async_creator", OPENS)  # before it makes a coroutine that nobody awaits
     _hang_door(engine.dialect)
     _asking.dialect = engine.dialect
     try:
@@ -84,6 +88,8 @@ def _ask(engine: Engine) -> _AtTheDoor | None:
         opened.close()
     except _AtTheDoor as said:
         return said
+    except MissingGreenlet:  # it is awaited, and here is no loop
+        _refuse(engine, "creator", OPENS)
     finally:
         _asking.dialect = None
     return None
@@ -110,7 +116,7 @@ def creator_of(engine: Engine) -> Callable[[], psycopg.Connection[Any]]:
         ConfigurationError: not through psycopg 3, which workers need.
     """
     if engine.dialect.driver != PSYCOPG or engine.dialect.is_async:
-        _refuse(engine, "creator", "pass connect= a function that opens a connection of psycopg 3")
+        _refuse(engine, "creator", OPENS)
 
     def connect() -> psycopg.Connection[Any]:
         proxied = engine.pool.recreate().connect()

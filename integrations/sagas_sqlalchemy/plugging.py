@@ -13,8 +13,13 @@ from sagas.plugging import SAGA, Finding
 
 BASE = re.compile(r"^class (\w+)\([^)]*\bDeclarativeBase\b|^(\w+)\s*=\s*declarative_base\(", re.MULTILINE)
 ENGINE = re.compile(r"^(\w+)\s*=\s*(?:create_engine|create_async_engine)\(", re.MULTILINE)
-TABLES = re.compile(r"^\s*sagas_tables\(", re.MULTILINE)
+TABLES = re.compile(r"^\s*(?:\w+\s*=\s*)?sagas_tables\(", re.MULTILINE)
 RUNTIME = re.compile(r"^(\w+)\s*=\s*Sagas\(", re.MULTILINE)
+SCHEMAS = [  # of our tables: as it is said for them, or for the runtime
+    re.compile(rf"^(?:\w+\s*=\s*)?{call}\([^()]*?\bschema\s*=\s*([^,)\s]+)", re.MULTILINE)
+    for call in ("sagas_tables", "Sagas")
+]
+OF_ALL = re.compile(r"\bMetaData\([^()]*?\bschema\s*=\s*([^,)\s]+)")
 REVISION = re.compile(r"^revision\b.*?=\s*[\"']([^\"']+)[\"']", re.MULTILINE)
 DOWN = re.compile(r"^down_revision\b.*?=\s*(.+)$", re.MULTILINE)
 LEFT_OUT = {"tests", "test", "venv", "env", "node_modules", "build", "dist"}
@@ -39,11 +44,11 @@ down_revision = {down}
 
 
 def upgrade() -> None:
-    sagas_upgrade(op, to=1)
+    sagas_upgrade(op, to=1{schema})
 
 
 def downgrade() -> None:
-    sagas_downgrade(op, to=0)
+    sagas_downgrade(op, to=0{schema})
 '''
 
 
@@ -82,7 +87,7 @@ def look(folder: Path) -> Iterator[Finding]:
     there = any(path.name == "sagas.py" for path in _sources(folder))
     file = engine.file.parent / "sagas.py"
     yield Finding(what="a module sagas.py", there=there, file=file, lines=SAGA.format(package=package))
-    yield from _alembic(folder)
+    yield from _alembic(folder, base)
 
 
 def runtime_of(folder: Path) -> str | None:
@@ -103,27 +108,72 @@ def _runtime(folder: Path, base: Place, engine: Place, package: str) -> Finding:
     return Finding(what="a runtime, Sagas(engine)", there=runtime_of(folder) is not None, file=file, lines=lines)
 
 
-def _alembic(folder: Path) -> Iterator[Finding]:
+def _alembic(folder: Path, base: Place) -> Iterator[Finding]:
     """A revision that makes the tables, and an env.py that leaves them alone."""
-    ini = folder / "alembic.ini"
-    if not ini.exists():
+    scripts = _scripts(folder)
+    if scripts is None:
         return
-    parser = configparser.RawConfigParser()
-    parser.read(ini)
-    place = parser.get("alembic", "script_location", fallback="alembic").replace("%(here)s", str(folder))
-    scripts = folder / place
-    versions = [path.read_text() for path in sorted((scripts / "versions").glob("*.py"))]
-    yield Finding(
-        what="a revision that makes the tables", there=any("sagas_upgrade" in text or "sagas_sqlalchemy" in text
-                                                           for text in versions),
-        file=scripts / "versions" / "sagas_1.py", lines=MIGRATION.format(down=_head(versions)),
-    )  # fmt: skip
+    yield from _revision(scripts, _schema(folder, base))
     env = scripts / "env.py"
     yield Finding(
         what="include_object in env.py", there=env.exists() and "sagas_sqlalchemy" in env.read_text(),
         remedy=f"In {env}: `from sagas_sqlalchemy.alembic import include_object`, and pass\n"
         "`include_object=include_object` to each context.configure(...); else autogenerate makes our tables again.",
     )  # fmt: skip
+
+
+def _revision(scripts: Path, schema: str | None) -> Iterator[Finding]:
+    """A revision of ours, with the schema that the tables have in the sources."""
+    versions = _versions(scripts)
+    ours = [text for text in versions if _makes_tables(text)]
+    said = "" if schema is None else f", schema={schema}"
+    literal = schema is None or schema[0] in "\"'"
+    yield Finding(
+        what="a revision that makes the tables", there=bool(ours),
+        file=scripts / "versions" / "sagas_1.py" if literal else None,
+        lines=MIGRATION.format(down=_head(versions), schema=said),
+        remedy="" if literal else f"The schema of the tables is {schema}, which the revision has to import.",
+    )  # fmt: skip
+    if ours and said and not any("schema" in text for text in ours):
+        yield Finding(
+            what=f"schema={schema} in that revision, as in the sources", there=False,
+            remedy=f"Write sagas_upgrade(op, to=1{said}) and sagas_downgrade(op, to=0{said}). If it was applied as it\n"
+            "is, run `alembic downgrade` to before it first: the tables are in another schema.",
+        )  # fmt: skip
+
+
+def has_revision(folder: Path) -> bool:
+    """Whether the project has a revision that makes our tables, applied or not."""
+    scripts = _scripts(folder)
+    return scripts is not None and any(map(_makes_tables, _versions(scripts)))
+
+
+def _scripts(folder: Path) -> Path | None:
+    """Where Alembic's scripts are; None: the project has no Alembic."""
+    ini = folder / "alembic.ini"
+    if not ini.exists():
+        return None
+    parser = configparser.RawConfigParser()
+    parser.read(ini)
+    place = parser.get("alembic", "script_location", fallback="alembic").replace("%(here)s", str(folder))
+    return folder / place
+
+
+def _versions(scripts: Path) -> list[str]:
+    return [path.read_text() for path in sorted((scripts / "versions").glob("*.py"))]
+
+
+def _makes_tables(text: str) -> bool:
+    return "sagas_upgrade" in text or "sagas_sqlalchemy" in text
+
+
+def _schema(folder: Path, base: Place) -> str | None:
+    """The schema of our tables as Python that is written in the sources; None: it is not said."""
+    for pattern in SCHEMAS:
+        if found := _find(folder, pattern):
+            return found.name
+    of_all = OF_ALL.search(base.file.read_text())
+    return of_all[1] if of_all else None
 
 
 def _head(versions: list[str]) -> str:

@@ -17,7 +17,7 @@ import psycopg
 from sqlalchemy import Engine, MetaData
 from sqlalchemy.engine import URL
 
-from sagas import ports
+from sagas import ports, typed
 from sagas.doctor import Problem
 from sagas.errors import ConfigurationError
 from sagas.registry import registry
@@ -116,14 +116,43 @@ class Sagas:
         return "run a migration that calls sagas_sqlalchemy.alembic.upgrade(op, to=...), or metadata.create_all()"
 
     def problems(self) -> Iterator[Problem]:
-        """What is wrong with the Celery app that this runtime was given, for `sagas doctor`."""
-        if self.celery is None or find_spec("celery") is None:
+        """What is wrong with settings, definitions and the Celery app, if there is one, for `sagas doctor`."""
+        from sagas_sqlalchemy import checks
+
+        self.load()
+        yield from checks.look(self)
+        app = self._celery_app()
+        if app is None:
             return
         from sagas.store.rows import paces
         from sagas_celery.doctor import examine
 
         with closing(self.store.connect()) as connection:
-            yield from examine(self.celery, self.settings, paces(connection))
+            yield from examine(app, self.settings, paces(connection))
+
+    def check(self, command: str = "sagas") -> None:
+        """See that workers may start: what hurts one day is logged, and what would not work is refused.
+
+        Args:
+            command: what hints begin commands with.
+
+        Raises:
+            ConfigurationError: a released definition was changed, say; see docs/checks.md.
+        """
+        from sagas_sqlalchemy import checks
+
+        self.load()
+        checks.insist(checks.look(self), command)
+
+    def _celery_app(self) -> Any:
+        """The app that this runtime was given, or that this process has set; None: there is none."""
+        if self.celery is not None or find_spec("celery") is None:
+            return self.celery
+        from celery import current_app
+
+        from sagas_celery.app import FALLBACK
+
+        return None if current_app.main == FALLBACK else current_app
 
     def publisher(self, app: str | None = None) -> Any:
         """Where `sagas relay` publishes (`sagas_outbox.relay.Publisher`).
@@ -132,14 +161,25 @@ class Sagas:
             app: the Celery app, as for `celery -A`; None: the one that this runtime was given, or else the current one.
 
         Raises:
-            ConfigurationError: there is no such app, or Celery is not installed.
+            ConfigurationError: there is no such app, it would defeat the outbox, or Celery is not installed.
         """
         if find_spec("celery") is None:
             raise ConfigurationError("a relay publishes to Celery: pip install 'outbox-sagas[celery]'")
         from sagas_celery.app import celery_app
         from sagas_celery.publisher import CeleryPublisher
+        from sagas_sqlalchemy import checks
 
-        found = self.celery if app is None and self.celery is not None else celery_app(app, option="--celery")
+        found = (
+            self.celery
+            if app is None and self.celery is not None
+            else celery_app(
+                app,
+                option="--celery",
+                remedy="give the runtime celery=app, or name the app with --celery shop.celery_app:app",
+            )
+        )
+        self.load()
+        checks.insist(checks.look_at_celery(found), "sagas")
         return CeleryPublisher(
             found, self.name, timeout=self.settings.publish_timeout, publishers=self.publishers
         )  # fmt: skip
@@ -163,6 +203,12 @@ class Sagas:
                 self._loaded = False
                 raise
 
+    def _before_work(self) -> None:
+        from sagas_sqlalchemy import checks
+
+        if _runtimes.get(self.name) is self:  # not closed since
+            checks.before_work(self)
+
     def close(self) -> None:
         """Forget this runtime: its name is free, and connections of its own are closed. The engine stays as it is."""
         if _runtimes.get(self.name) is self:
@@ -180,8 +226,10 @@ class Sagas:
         ports.register_store(self.name, lambda: self.store, owner="sagas_sqlalchemy")
         if find_spec("celery") is not None:
             import_module("sagas_celery.tasks")  # a worker that does not know the task would throw its messages away
-            import_module("sagas_celery.process").load_at_start(self.name, self.load)
+            import_module("sagas_celery.process").load_at_start(self.name, self.load, self._before_work)
         _runtimes[self.name] = self
+        if "SAGAS_APP" not in os.environ:
+            typed.begin_with("sagas --app MODULE:NAME", unless_known=True)
 
     def __repr__(self) -> str:
         return f"<Sagas {self.name!r} in {self.url!r}>"

@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from sagas import plugging, serving
+from sagas import plugging, serving, typed
 from sagas.cli.bars import bar
 from sagas.cli.init import init as look_over
-from sagas.cli.runtime import Runtime, find_runtime
+from sagas.cli.runtime import Runtime, find_runtime, store_of
 from sagas.commanding import JSON, Argument, Command, carry_out, visible
 from sagas.desk import StoreDesk
 from sagas.errors import SagaError
@@ -43,17 +43,18 @@ def _desk(app: str | None) -> Iterator[tuple[Runtime, StoreDesk]]:
             "Missing option '--app': where the runtime object is, such as --app shop.db:sagas, or SAGAS_APP in the "
             "environment. A Django project has `manage.py sagas` instead; `sagas init` helps to set either up."
         )
-    desk = None
+    desk, before = None, typed.begin_with(f"sagas --app {app}")
     try:
         runtime = find_runtime(app)
         desk = StoreDesk(
-            runtime.store, command=f"sagas --app {app}", remedy=runtime.remedy,
+            store_of(runtime, app), command=f"sagas --app {app}", remedy=runtime.remedy,
             definitions_file=runtime.definitions_file, problems=runtime.problems,
         )  # fmt: skip
         yield runtime, desk
     except SagaError as problem:
         raise click.ClickException(visible(str(problem))) from problem
     finally:
+        typed.begin_with(before)
         if desk is not None:
             desk.close()
 
@@ -100,6 +101,7 @@ def worker(app: str | None, queue: tuple[str, ...], concurrency: int, until_idle
     """Claim and run sagas in this process, without a broker."""
     _logged()
     with _desk(app) as (runtime, desk):
+        runtime.check(desk.command)
         desk.check_ready()
         desk.close()
         serving.work(runtime.store, queues=queue, concurrency=concurrency, until_idle=until_idle, say=click.echo)
@@ -114,6 +116,7 @@ def relay(app: str | None, queue: tuple[str, ...], celery: str | None) -> None:
     _logged()
     with _desk(app) as (runtime, desk):
         publisher = runtime.publisher(celery)
+        runtime.check(desk.command)
         desk.check_ready()
         desk.close()
         serving.relay(runtime.store, publisher, queues=queue, say=click.echo)
@@ -156,9 +159,11 @@ def _parameter(argument: Argument) -> click.Parameter:
         return click.Argument([argument.key], type=argument.type, nargs=-1 if argument.many else 1)
     if argument.type is bool:
         return click.Option([argument.name], is_flag=True, help=argument.help)
+    default: Any = () if argument.many else argument.default
+    given = {} if argument.required or default is None else {"default": default}  # click takes None for a value given
     return click.Option(
         [argument.name], type=argument.type, multiple=argument.many, required=argument.required, help=argument.help,
-        default=() if argument.many else argument.default,
+        **given,
     )  # fmt: skip
 
 

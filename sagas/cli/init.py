@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 
-from sagas.cli.runtime import Runtime, find_runtime
+from sagas.cli.runtime import find_runtime, store_of
 from sagas.desk import StoreDesk
 from sagas.errors import ConfigurationError, SagaError
 from sagas.plugging import Finding
@@ -50,29 +50,27 @@ def _sqlalchemy(folder: Path, app: str | None) -> Iterator[Finding]:
     if address is None:
         yield Finding(what="the database", there=False, remedy="Run `sagas init` again when the above is there.")
         return
-    yield from _checked(address)
+    yield from _checked(address, "run `alembic upgrade head`" if plugging.has_revision(folder) else "")
 
 
-def _checked(address: str) -> Iterator[Finding]:
-    """The runtime can be imported, and its database has the tables."""
+def _checked(address: str, remedy: str) -> Iterator[Finding]:
+    """The runtime can be imported, and its database has the tables; `remedy` says how they get there, if known."""
     try:
         runtime = find_runtime(address)
-        store = runtime.store
+        store = store_of(runtime, address)
     except SagaError as problem:
         yield Finding(what=f"the runtime {address}", there=False, remedy=str(problem))
         return
     yield Finding(what=f"the runtime {address}", there=True)
-    lacking = _ready(runtime, store, address)
+    lacking = _ready(store, address, remedy or runtime.remedy)
     yield Finding(what="the tables in its database", there=not lacking, remedy=lacking)
 
 
-def _ready(runtime: Runtime, store: Store, address: str) -> str:
+def _ready(store: Store, address: str, remedy: str) -> str:
     """Why its workers would not start; empty: they would."""
     desk = None
     try:
-        desk = StoreDesk(
-            store, command=f"sagas --app {address}", remedy=runtime.remedy, definitions_file=runtime.definitions_file
-        )
+        desk = StoreDesk(store, command=f"sagas --app {address}", remedy=remedy)
         desk.check_ready()
     except (SagaError, psycopg.Error) as problem:
         return str(problem)

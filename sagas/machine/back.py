@@ -28,13 +28,13 @@ def back_failed(d: Draft, e: Failed | Refused) -> None:
     closed = isinstance(e, Refused) or e.give_up
     d.answer(
         _BACK[a.direction].failed, a, begun=a.deliveries,
-        unknown=undo.external and (isinstance(e, Failed) or a.lost > 0), closed=closed, error=e.error, retry_in=delay,
+        unknown=undo.external and (isinstance(e, Failed) or a.lost > 0), closed=closed, error=e.error,
     )  # fmt: skip
     track = track_of(look.step_of(d.state, a.step), a.direction)
     if look.may_begin(planned, undo.retry.max_attempts, track, replace(a, deliveries=1)):
-        d.delay = delay
+        d.again(delay)
     elif a.direction is Direction.UNDO and undo.has_resolve and isinstance(e, Failed):
-        d.delay = delay  # ask whether it happened after all
+        d.again(delay)  # ask whether it happened after all
     else:
         d.park(a, f"compensation failed: {e.error.message}")
 
@@ -44,11 +44,11 @@ def back_undecided(d: Draft, e: Undecided) -> None:
     retry = planned.retry if a.direction is Direction.SETTLE else look.undo_of(planned).retry
     delay = retry.delay(track_of(look.step_of(d.state, a.step), a.direction).asked + 1, a.jitter)
     unknown = a.lost > 0
-    d.answer(_BACK[a.direction].undecided, a, begun=a.lost, unknown=unknown, error=e.error, retry_in=delay)
+    d.answer(_BACK[a.direction].undecided, a, begun=a.lost, unknown=unknown, error=e.error)
     track = track_of(look.step_of(d.state, a.step), a.direction)
     again = look.may_begin(planned, look.undo_of(planned).retry.max_attempts, track, replace(a, deliveries=1))
     if track.asked < retry.max_attempts or (a.direction is Direction.UNDO and again):
-        d.delay = delay
+        d.again(delay)
     else:
         d.park(a, "resolve could not say what became of it")
 

@@ -52,6 +52,12 @@ class Draft:
             unknown=unknown, first_begun_at=a.first_begun_at, **facts,
         )  # fmt: skip
 
+    def again(self, delay: float) -> None:
+        """What was logged last is not the end of it: in so many seconds it is tried again, or asked about."""
+        entry = self.entries[-1]
+        self.entries[-1] = replace(entry, data=replace(entry.data, retry_in=delay or None))
+        self.delay = delay
+
     def park(self, a: Attempt, reason: str, *, lost: int = 0, unknown: bool = False) -> None:
         beside = self._beside(a.step) if look.running(self.state) else ()
         self.answer(Kind.PARKED, a, begun=lost, unknown=unknown, reason=reason, open=beside)

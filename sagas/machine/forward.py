@@ -72,13 +72,11 @@ def do_failed(d: Draft, e: Failed) -> None:
         a = replace(a, first_begun_at=None)
     step, in_doubt = look.step_of(d.state, a.step), planned.external and e.began
     delay = planned.retry.delay(step.do.failures + 1, a.jitter)
-    d.answer(
-        Kind.STEP_FAILED, a, begun=a.deliveries, unknown=in_doubt, closed=e.give_up, error=e.error, retry_in=delay
-    )  # fmt: skip
+    d.answer(Kind.STEP_FAILED, a, begun=a.deliveries, unknown=in_doubt, closed=e.give_up, error=e.error)
     if in_doubt:
         d.marks.append(Mark(a.step, "started", step.generation))
     if _again(d, a):
-        d.delay = delay
+        d.again(delay)
     elif in_doubt:
         _ask_or_give_up(d, a, delay)
     elif d.plan.may_turn_back(a.step):
@@ -99,9 +97,9 @@ def do_not_done(d: Draft, e: NotDone) -> None:
 def do_undecided(d: Draft, e: Undecided) -> None:
     a, planned = e.attempt, d.plan.by_name[e.attempt.step]
     delay = planned.retry.delay(look.step_of(d.state, a.step).do.asked + 1, a.jitter)
-    d.answer(Kind.STEP_UNDECIDED, a, begun=a.lost, unknown=_doubt(d, a), error=e.error, retry_in=delay)
+    d.answer(Kind.STEP_UNDECIDED, a, begun=a.lost, unknown=_doubt(d, a), error=e.error)
     if _again(d, a):
-        d.delay = delay
+        d.again(delay)
     else:
         _ask_or_give_up(d, a, delay)
 
@@ -211,7 +209,7 @@ def _again(d: Draft, a: Attempt) -> bool:
 def _ask_or_give_up(d: Draft, a: Attempt, delay: float = 0.0) -> None:
     planned, track = d.plan.by_name[a.step], look.step_of(d.state, a.step).do
     if planned.has_resolve and track.asked < planned.retry.max_attempts:
-        d.delay = delay
+        d.again(delay)
     else:
         _give_up(d, a)
 

@@ -19,11 +19,13 @@ from msgspec.structs import replace
 from sagas import clock as engine
 from sagas import machine
 from sagas.duty import duty_of
+from sagas.errors import ConfigurationError
 from sagas.events import Answer, Event
 from sagas.heart import Job
 from sagas.ports import LocalTransaction
 from sagas.store.rows import Delivery
 from sagas.takeover import Misplaced
+from sagas.testing import since
 from sagas.testing.borrowed import BorrowedStore
 from sagas.testing.moving import Clock
 from sagas.testing.stories import Seen, fetch, look, story, waits_for_signal
@@ -34,6 +36,7 @@ log = logging.getLogger("sagas.worker")
 
 ONE_DAY = timedelta(days=1)
 MOVES = 1000  # rows begun in one drain
+MOST_NAMED = 5  # sagas of others, in a message
 IN_VAIN = 3  # times that a row is begun and put off before it counts as left
 
 
@@ -151,8 +154,15 @@ class Drain:
     ear: _Ear = field(default_factory=_Ear)
 
     def run(self) -> list[Ran]:
-        """Run until nothing is due that may be; returns what ran, in order."""
-        self.worker, self.link = KitWorker(self.store), Link(self.store.connect)
+        """Run until nothing is due that may be; returns what ran, in order.
+
+        Raises:
+            ConfigurationError: sagas of somebody else would be run as well; nothing was.
+        """
+        self.link = Link(self.store.connect)
+        if self.only is None:
+            self._refuse_others()
+        self.worker = KitWorker(self.store)
         log.addHandler(self.ear)
         try:
             for _ in range(self.moves):
@@ -178,6 +188,23 @@ class Drain:
             raise Unfinished(
                 self._message(unfinished), sagas=tuple(seen.id for seen in unfinished), ran=tuple(self.worker.ran)
             )
+
+    def _refuse_others(self) -> None:
+        """What was committed before the test may be anybody's, and its bodies would reach whatever is real."""
+        began = since.began()
+        first = UUID(int=(int(began * 1000) << 80) | 7 << 76)  # no id of a saga that is started from then on is below
+        with self.link.use() as connection:
+            found = fetch(connection, "before", {"id": first, "began": began})
+        if not found:
+            return
+        named = ", ".join(f"{each['name']}:{each['key']}" for each in found[:MOST_NAMED])
+        more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+        raise ConfigurationError(
+            f"sagas.testing.drain(): {len(found)} open saga{'s' if len(found) > 1 else ''} had been committed to "
+            f"{self.store.name} before this test began, and would be run with it: {named}{more}. Use an empty database "
+            f"for tests, and delete what a test has committed; to run some of them all the same, name them in "
+            f"drain(only=[...])"
+        )
 
     def _move(self) -> bool:
         """Run the next row, or move the clock to when it is due; whether there was any."""

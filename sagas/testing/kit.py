@@ -17,7 +17,7 @@ from sagas.definition import Saga
 from sagas.engine import SagaRun
 from sagas.errors import SagaNotFound
 from sagas.states import Status
-from sagas.testing import asserts
+from sagas.testing import asserts, since
 from sagas.testing.asserts import ANY, Started, database_time
 from sagas.testing.borrowed import BorrowedStore, borrow
 from sagas.testing.draining import MOVES, ONE_DAY, Drain, Ran
@@ -73,7 +73,8 @@ class Kit:
 
         Raises:
             Unfinished: a saga is parked or has work left; the message tells the story of each.
-            ConfigurationError: the connection is not one of psycopg 3.
+            ConfigurationError: the connection is not one of psycopg 3; or, without `only`, there are open sagas in
+                the database that were committed before the test began. Nothing was run then.
         """
         ids = None if only is None else [each if isinstance(each, UUID) else each.id for each in only]
         draining = Drain(store=borrow(self.using), clock=self.clock, skip=skip, only=ids, moves=moves)
@@ -165,6 +166,7 @@ class SagasMixin(unittest.TestCase):
 
     def setUp(self) -> None:
         super().setUp()
+        since.begin()
         self.addCleanup(reset)
         self.sagas = Kit()
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sagas.testing import since
+
 if TYPE_CHECKING:
     from sagas.testing.kit import Kit
 
@@ -35,6 +37,12 @@ def sagas(sagas_using: Any) -> Kit:
     from sagas.testing.kit import Kit
 
     return Kit(sagas_using)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """What is committed from here on is the test's, also what its fixtures start."""
+    since.begin()
 
 
 @pytest.hookimpl(wrapper=True)

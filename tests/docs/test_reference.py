@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +17,7 @@ import sagas.testing
 import sagas_outbox
 import sagas_sqlalchemy
 from sagas.each import MOST_AT_ONCE, MOST_ITEMS
+from sagas.engine import SagaRun
 from tests.docs.reading import ROOT
 
 PAGES: Final = ("api.md", "api-integrations.md")
@@ -98,13 +100,32 @@ def test_nothing_is_named_twice() -> None:
 
 def test_every_command_is_in_the_reference() -> None:
     """With its arguments and options, as the parser has them: `python docs/draw_commands.py` draws the table."""
-    place = ROOT / "docs" / "draw_commands.py"
+    page = (ROOT / "docs" / "cli.md").read_text()
+    assert _script("draw_commands").drawn(page) == page, "run `python docs/draw_commands.py`"
+
+
+def test_every_option_is_in_the_reference() -> None:
+    """Of steps, compensations, waits, children, locks, `Retry` and `start()`: types, defaults, what they do."""
+    page = (ROOT / "docs" / "steps.md").read_text()
+    assert _script("draw_options").drawn(page) == page, "run `python docs/draw_options.py`"
+
+
+def test_every_attribute_of_a_run_is_in_the_reference() -> None:
+    """What `get()` returns, beside the site; and no attribute that it has not."""
+    page = (ROOT / "docs" / "api.md").read_text()
+    part = page.partition("### What get() returns")[2].partition("Of each of")[0]
+    named = {name for row in re.findall(r"^\| (`.*?) \|", part, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
+    there = {each.name for each in fields(SagaRun)} | {"allowed_actions"}
+    assert named <= there and there <= set(re.findall(r"`(\w+)`", part))
+
+
+def _script(name: str) -> Any:
+    place = ROOT / "docs" / f"{name}.py"
     spec = importlib.util.spec_from_file_location(place.stem, place)
     assert spec is not None and spec.loader is not None
     draw = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(draw)
-    page = (ROOT / "docs" / "cli.md").read_text()
-    assert draw.drawn(page) == page, "run `python docs/draw_commands.py`"
+    return draw
 
 
 def test_the_widest_fan_out_is_the_one_on_the_page() -> None:

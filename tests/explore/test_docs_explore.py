@@ -10,9 +10,14 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from sqlalchemy.orm import Session
 
 from sagas.testing import ExplorationFailed
 from sagas.testing.explorer.faults import Kind
+from tests.explore.test_sqlalchemy import engine, make_engine, make_runtime, runtime, session, shop_template, url
+from tests.sqlalchemy.shop import Order
+
+__all__ = ["engine", "make_engine", "make_runtime", "runtime", "session", "shop_template", "url"]
 
 PAGE = Path(__file__).parents[2] / "docs" / "explore.md"
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -48,6 +53,13 @@ def test_mended(page: Any) -> None:
 def test_what_it_gives_back(page: Any) -> None:
     """Without raising."""
     page.test_look_at_it()
+
+
+@pytest.mark.full
+def test_in_a_session(page: Any, session: Session) -> None:
+    """With SQLAlchemy; `Order` is a model of the reader's."""
+    page.Order = Order
+    page.test_in_a_session(session)
 
 
 def test_every_fault_is_on_the_page() -> None:

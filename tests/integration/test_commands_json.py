@@ -174,6 +174,14 @@ def test_exit_codes_without_django(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert call("list")[0] == 2  # --app is missing
     assert call("--app", "nowhere:runtime", "no-such-command")[0] == 2
     assert call("--app", "nowhere:runtime", "list")[0] == 1
+    for words in (
+        ("retry", "a:b"),
+        ("resolve", "a:b", "charge", "--skip"),
+        ("drain", "a"),
+        ("list", "--limit", "many"),
+    ):
+        code, out = call("--app", "nowhere:runtime", *words)
+        assert code == 2 and ("--reason" in out or words[0] in ("drain", "list")), out
     code, out = call("init", "--json")
     answer = json.loads(out)
     assert code == 1 and not answer["ok"] and "missing" in answer["error"]

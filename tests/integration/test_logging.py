@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -126,11 +127,12 @@ def test_each_failed_attempt_is_told(kept: Kept, world: World) -> None:
     drain()
     told = levels(kept)
     failed = [each for each in told if "attempt" in each[1]]
-    assert failed[0] == ("WARNING", "book:do: step failed, attempt 1: ZeroDivisionError: by zero")
+    assert failed[0] == ("WARNING", "book:do: step failed, attempt 1: ZeroDivisionError")
     assert len(failed) == 3
-    assert ("ERROR", "book:do: turns back, what was done is undone: failed: by zero") in told
+    assert [level for level, text in told if "turns back, what was done is undone" in text] == ["ERROR"]
     (first, *_) = [each for each in ours(kept) if "attempt 1" in each.getMessage()]
-    assert "Traceback" in first.getMessage() and "world.act" in first.getMessage()
+    assert re.search(r'\n  File ".*/tests/shop/sagas.py", line \d+, in book\b', first.getMessage())
+    assert "by zero" not in kept.text
 
 
 def test_a_refusal_is_no_error(kept: Kept, world: World) -> None:
@@ -138,5 +140,5 @@ def test_a_refusal_is_no_error(kept: Kept, world: World) -> None:
     world.plan("charge", Refused("card declined"))
     begin(Trip, "a")
     drain()
-    assert ("INFO", "charge:do: refused: card declined") in levels(kept)
+    assert ("INFO", "charge:do: refused") in levels(kept)
     assert {level for level, _ in levels(kept)} == {"INFO"}

@@ -92,11 +92,14 @@ def test_the_command_says_what_it_means_and_wants_one_outcome(world: World) -> N
     resolve = ("resolve", "test.trip:a", "charge", "--reason", "on the statement")
     assert "--done, --not-done, --skip, --compensated" in refused(*resolve)
     assert "with one of" in refused(*resolve, "--skip", "--not-done")
+    assert refused(*resolve, "--skip").startswith("resolve --skip: The saga goes on without this step. ")
     assert "Pass --yes" in refused(*resolve, "--skip")
     assert "result of 'charge' is JSON of str" in refused(*resolve, "--done", "7", "--yes")
-    assert "possible now: retry" in refused(*resolve, "--compensated", "--yes")
+    answer = refused(*resolve, "--compensated", "--yes")
+    assert answer.startswith("resolve charge --compensated: saga test.trip") and "possible now: retry" in answer
+    assert "resolve charge --not-done" in answer and "mark_" not in answer
     assert not OutboxRow.objects.filter(kind__startswith="mark").exists()
-    assert "mark_done" in said(*resolve, "--done", '"ch-7"', "--yes")
+    assert "resolve --done of saga" in said(*resolve, "--done", '"ch-7"', "--yes")
     drain()
     text = said("show", "test.trip:a")
     assert "decided by an operator" in text and "answered by an operator" in text

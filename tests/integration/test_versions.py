@@ -278,6 +278,24 @@ def test_replay_of_a_log_that_does_not_fit(world: World, monkeypatch: pytest.Mon
 
 
 @shop
+@pytest.mark.parametrize("ended", [False, True])
+def test_replay_after_a_change_that_the_log_does_not_show(
+    ended: bool, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`list` says that the saga waits for its former steps, so `replay` does not say that all is well."""
+    run = begin(Trip)
+    if ended:
+        drain()
+    before = Trip.fingerprint()
+    monkeypatch.setattr(Trip, "_fingerprint", "0123456789abcdef")
+    assert ("its steps were changed without a new version" in said("list")) is not ended
+    answer = refused("replay", str(run.id))
+    assert "fits:" not in answer and "without a new version" in answer
+    assert before in answer and "0123456789abcdef" in answer
+    assert ("no worker goes on with it" in answer) is not ended
+
+
+@shop
 def test_replay_without_the_definition(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Says which versions this process has."""
     begin(Trip)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -13,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from sagas import ConfigurationError
 from sagas.states import Status
-from sagas.testing import Kit, Unfinished
+from sagas.testing import Kit, Unfinished, since
 from sagas_sqlalchemy import Sagas
 from tests.sqlalchemy.conftest import engine, make_engine, make_runtime, rows, runtime, shop_template, url
 from tests.sqlalchemy.shop import Note, Odd, Order, Placed, PlaceOrder, Reservation, Told, told
@@ -112,6 +113,48 @@ def test_a_connection(engine: Engine, runtime: Sagas, url: str) -> None:
         assert kit.run(Odd, Told("note", "fine")).status == Status.COMPLETED
         transaction.rollback()
     assert rows(url, "select count(*) from note") == [0]
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the test began when all that it starts has been there for long."""
+    monkeypatch.setattr(since, "_began", time.time() + 3600)
+
+
+def test_sagas_of_somebody_else_are_left_alone(
+    session: Session, sagas: Kit, engine: Engine, url: str, later: None
+) -> None:
+    """In a database that is not empty nothing is run, answers or not."""
+    with Session(engine) as another, another.begin():
+        for number in range(7):
+            PlaceOrder.start(Placed(number, 5), key=f"order-{number}", using=another)
+    run = Odd.start(Told("note", "mine"), key="mine", using=session)
+    sagas.answers(PlaceOrder).charge.returns("ch_1")
+    before = rows(url, "select (o.*)::text from sagas_outbox o order by id")
+    with pytest.raises(ConfigurationError, match=r"7 open sagas .* before this test .*place_order:order-0, .*2 more\. "
+                       r"Use an empty database for tests"):  # fmt: skip
+        sagas.drain()
+    assert rows(url, "select (o.*)::text from sagas_outbox o order by id") == before
+    assert Odd.get(id=run.id, using=session).status == Status.RUNNING
+    assert [each.key for each in sagas.drain(only=[run])] == ["mine"]
+    assert sagas.run(Odd, Told("note", "too"), key="too").status == Status.COMPLETED
+
+
+def test_what_the_test_began_in_its_own_transaction(session: Session, sagas: Kit, later: None) -> None:
+    """A fixture of a wider scope may have started it: it is seen by nobody else, so it is not somebody else's."""
+    run = Odd.start(Told("note", "mine"), key="mine", using=session)
+    sagas.drain()
+    sagas.assert_status(run, Status.COMPLETED)
+
+
+def test_what_the_test_has_committed(engine: Engine, runtime: Sagas, url: str) -> None:
+    """As an application does when one of its endpoints is called: another connection, and then the kit."""
+    with Session(engine) as request, request.begin():
+        Odd.start(Told("note", "mine"), key="mine", using=request)
+    with Session(engine) as look:
+        assert [str(each) for each in Kit(look).drain()] == ["go: succeeded"]
+        look.commit()
+    assert rows(url, "select status from sagas_saga") == ["completed"]
 
 
 def test_other_drivers_are_refused(make_engine: Callable[..., Any], make_runtime: Any) -> None:

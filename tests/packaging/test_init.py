@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from sagas.testing.servers import Postgres
-from sagas_sqlalchemy.plugging import BASE, MOST_FILES, _find
+from sagas_sqlalchemy.plugging import BASE, MOST_FILES, _find, _revision, _schema
 
 MODELS = """
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -136,6 +136,53 @@ def test_a_sqlalchemy_application(folder: Folder) -> None:
     assert code == 0 and "missing" not in said, said
     code, said = folder.python("-m", "sagas.cli", "--app", "shop.db:sagas", "worker", "--until-idle")
     assert code == 0, said
+
+
+def alembic_in(folder: Folder, models: str = MODELS) -> None:
+    """An application with Alembic, and nothing of ours but what is in its models."""
+    folder.write("shop/__init__.py", "")
+    folder.write("shop/models.py", models)
+    folder.write("shop/db.py", ENGINE)
+    folder.write("alembic.ini", "[alembic]\nscript_location = migrations\nprepend_sys_path = .\n")
+    folder.write("migrations/env.py", ENV)
+    folder.write("migrations/script.py.mako", "")
+    folder.write("migrations/versions/first.py", 'revision = "first"\ndown_revision = None\ndef upgrade(): ...\n')
+
+
+def test_tables_in_a_schema_of_their_own(folder: Folder) -> None:
+    """The revision names the schema that the models name; before it is applied, and where it was applied without, the
+    next thing to do is said."""
+    tables = 'from sagas_sqlalchemy import sagas_tables\nsagas_tables(Base.metadata, schema="sagas")\n'
+    alembic_in(folder, MODELS + tables)
+    code, said = folder.init("--write")
+    revision = folder.path / "migrations" / "versions" / "sagas_1.py"
+    text = revision.read_text()
+    assert 'sagas_upgrade(op, to=1, schema="sagas")' in text and 'sagas_downgrade(op, to=0, schema="sagas")' in text
+    assert code == 1 and "lacks our tables: run `alembic upgrade head`" in said, said
+    folder.write("migrations/versions/sagas_1.py", text.replace(', schema="sagas"', ""))
+    assert folder.python("-m", "alembic", "upgrade", "head")[0] == 0
+    code, said = folder.init()
+    assert 'missing  schema="sagas" in that revision' in said and 'sagas_downgrade(op, to=0, schema="sagas")' in said
+    assert '(search_path is "sagas"), and has some in schema public' in said, said
+
+
+@pytest.mark.parametrize(
+    ("models", "there"),
+    [
+        (MODELS + "\nsagas_tables(Base.metadata)  # schema='no'\n", None),
+        (MODELS + "\ntables = sagas_tables(\n    Base.metadata,\n    schema='ours',\n)\n", "'ours'"),
+        (MODELS + "\nsagas = Sagas(engine, modules=['a'], schema=SCHEMA)\n", "SCHEMA"),
+        (MODELS.replace(": pass", ": metadata = MetaData(schema='all')"), "'all'"),
+    ],
+)
+def test_where_the_schema_is_said(models: str, there: str | None, tmp_path: Path) -> None:
+    """For the tables, the runtime, or for all tables of the metadata; a name has to be imported by hand."""
+    (tmp_path / "models.py").write_text(models)
+    base = _find(tmp_path, BASE)
+    assert base is not None and _schema(tmp_path, base) == there
+    (first, *_) = _revision(tmp_path, there)
+    assert first.lines.count(f", schema={there})") == (2 if there else 0)
+    assert (first.file is None) is (there == "SCHEMA")
 
 
 def test_nothing_here(folder: Folder) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 from sqlalchemy import Connection, create_engine
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session
 
 import sagas_sqlalchemy  # noqa: F401 - makes SQLAlchemy known
@@ -23,9 +23,12 @@ from sagas import (
     SagaNotFound,
     StoreNotReady,
     engine,
+    ports,
 )
 from sagas.states import Status
+from sagas.testing import Kit
 from sagas.testing.servers import Postgres
+from sagas_sqlalchemy.callers import sqlalchemy_caller
 from tests.sqlalchemy.ways import (
     AWAITED,
     BARE,
@@ -221,11 +224,28 @@ def test_what_has_no_transaction(url: str) -> None:
     plain = create_engine(sqlalchemy_url(url))
     with pytest.raises(ConfigurationError, match="using=Engine: it has no transaction"):
         Deliver.start(Parcel(), using=plain)
+    engine = create_async_engine(sqlalchemy_url(url))
+    for using, name in ((engine, "AsyncEngine"), (async_sessionmaker(engine), "async_sessionmaker")):
+        with pytest.raises(ConfigurationError, match=f"using={name}: it has no transaction; pass an AsyncSession"):
+            asyncio.run(Deliver.astart(Parcel(), using=using))
     with pytest.raises(ConfigurationError, match="neither a Django database alias nor a session or connection"):
         Deliver.start(Parcel(), using=object())
     connection = create_async_engine(sqlalchemy_url(url)).connect()
     with pytest.raises(ConfigurationError, match="not connected yet"):
         asyncio.run(Deliver.astart(Parcel(), using=connection))
+
+
+def test_where_using_was_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without Django there is no default: what to pass is said in words of SQLAlchemy."""
+    monkeypatch.setattr(ports, "_adapters", [sqlalchemy_caller])
+    calls: list[tuple[str, Any]] = [
+        (r"Deliver\.start", lambda: Deliver.start(Parcel())),
+        (r"Deliver\.astart", lambda: asyncio.run(Deliver.astart(Parcel()))),
+        (r"sagas\.testing\.drain", lambda: Kit().drain()),
+    ]
+    for name, call in calls:
+        with pytest.raises(ConfigurationError, match=rf"^{name}\(\): pass using= .* using=self\.session$"):
+            call()
 
 
 def test_concurrent_async_sessions(url: str) -> None:
@@ -243,3 +263,12 @@ def test_concurrent_async_sessions(url: str) -> None:
             await maker.dispose()
 
     assert sorted(asyncio.run(all_of_them())) == [False] * 19 + [True]
+
+
+@pytest.mark.parametrize("way", EVERY_WAY)
+def test_results_through_any_driver(way: str, url: str) -> None:
+    """The statement of `results_of` fits every driver; nothing has run here, so that there are none."""
+    with unit(way, url) as caller:
+        run = caller.start(Parcel(), key="a")
+        read = Deliver.carry.aresults_of if caller.awaited else Deliver.carry.results_of
+        assert caller.wait(read([run.id], using=caller.using)) == {}

@@ -19,7 +19,7 @@ from sqlalchemy import Engine
 from sagas.cli.commands import sagas
 from sagas.testing.processes import ProcessGroup
 from tests.sqlalchemy.conftest import begin, rows
-from tests.sqlalchemy.shop import Odd, Told
+from tests.sqlalchemy.shop import Odd, Placed, PlaceOrder, Told, bank
 from tests.sqlalchemy.waiting import wait_for
 
 MODULE = """
@@ -106,13 +106,23 @@ def test_verify_and_rebuild(call: Call, engine: Engine, url: str) -> None:
         ("{app}:engine", "that is a Engine, not a runtime object such as sagas_sqlalchemy.Sagas(engine); "
                          "there is {app}:runtime"),
         ("{app}:Sagas", "that is the class itself, not a runtime object"),
+        ("inside:runtime", "there is src/inside: call this with PYTHONPATH=src"),
+        ("raising:runtime", "raising cannot be imported: KeyError: 'NO_SUCH_VARIABLE'\n"),
+        ("raising:runtime", "    os.environ['NO_SUCH_VARIABLE']"),
+        ("late:runtime", "a module that defines sagas cannot be imported: KeyError: 'NO_SUCH_VARIABLE'\n"),
         ("broken:runtime", "broken imports 'nothing_of_ours', which is not installed here"),
     ],
 )  # fmt: skip
 def test_wrong_apps(given: str, message: str, app: str, call: Call, tmp_path: Path) -> None:
     """Each says what is wrong and what is there; none is a traceback."""
     (tmp_path / "broken.py").write_text("import nothing_of_ours\n")
+    (tmp_path / "raising.py").write_text("import os\nos.environ['NO_SUCH_VARIABLE']\n")
+    (tmp_path / "late.py").write_text(
+        f"import {app}\nruntime = {app}.runtime\nruntime.modules = ['raising']\n".format(app=app)
+    )
+    (tmp_path / "src" / "inside").mkdir(parents=True)
     answer = call("list", app=given.format(app=app))
+    sys.modules.pop("late", None)
     assert answer.exit_code == 1 and message.format(app=app) in answer.output, answer.output
 
 
@@ -122,7 +132,7 @@ def test_wrong_apps(given: str, message: str, app: str, call: Call, tmp_path: Pa
         (("show", "nonsense"), "neither a saga's id nor name:key; `sagas --app "),
         (("show", "sa.odd:none"), "no saga sa.odd with key 'none'"),
         (("list", "--status", "park"), "did you mean 'parked'"),
-        (("relay",), "no Celery app: "),
+        (("relay",), "no Celery app: give the runtime celery=app, or name the app with --celery shop.celery_app:app"),
         (("relay", "--celery", "nowhere"), "--celery nowhere: no Celery app found there"),
         (("relay", "--celery", "tests.sqlalchemy.shop:Odd"), "not a Celery app"),
     ],
@@ -171,6 +181,27 @@ def test_until_idle(call: Call, engine: Engine, url: str) -> None:
         signal.signal(signal.SIGTERM, before[0])
         signal.signal(signal.SIGINT, before[1])
     assert rows(url, "select text from note") == ["once"]
+
+
+def test_a_parked_saga_is_found_by_what_the_log_says(
+    call: Call, engine: Engine, url: str, app: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line names the command as it has to be typed here, `--app` and all."""
+    monkeypatch.setattr(bank, "charge", lambda *_: "\x00")  # it happened, and what it returned cannot be stored
+    rows(url, "insert into orders (id, amount) values (7, 5) returning 1")
+    (run,) = begin(engine, PlaceOrder, Placed(7, 5))
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    try:
+        for _ in range(20):
+            if rows(url, "select 1 from sagas_saga where parked_from is not null"):
+                break
+            assert call("worker", "--until-idle").exit_code == 0
+            rows(url, "update sagas_outbox set due_at = clock_timestamp() where holder is null returning 1")
+    finally:
+        signal.signal(signal.SIGTERM, before[0])
+        signal.signal(signal.SIGINT, before[1])
+    assert f"look with `sagas --app {app}:runtime show {run.id}`" in caplog.text
+    assert call(*f"show {run.id}".split()).exit_code == 0
 
 
 def test_watching_and_keeping(call: Call, engine: Engine, url: str, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from sqlalchemy import Engine
 
-from sagas import Saga, wait_for
+from sagas import Retry, Saga, external_step, wait_for
 from sagas.cli.commands import sagas
 from sagas.operate_commands import COMMANDS
 from tests.sqlalchemy.conftest import begin, rows
@@ -26,6 +26,20 @@ class Heard(Saga[Told], name="sa.heard", version=1):
     """Waits for one word."""
 
     word = wait_for(str)
+
+
+class Deaf(Saga[Told], name="sa.deaf", version=1):
+    """Hears nothing, and parks."""
+
+    word = wait_for(str, timeout=0)
+
+
+class Lost(Saga[Told], name="sa.lost", version=1):
+    """Its one attempt brings no answer."""
+
+    @external_step(compensate=None, retry=Retry(max_attempts=1))
+    def ask(self) -> str:
+        raise OSError("no reply")
 
 
 @pytest.fixture
@@ -84,10 +98,30 @@ def test_versions(call: Call, engine: Engine, tmp_path: Path) -> None:
 
 
 def test_redo_is_refused_without_a_person(call: Call, engine: Engine) -> None:
-    """Nobody can be asked here, so it says what it means, and nothing is asked for."""
-    (run,) = begin(engine, Heard, Told("note", "hello"))
-    answer = call("redo", str(run.id), "word", "--reason", "x")
+    """Nobody can be asked here, so it says what it means of such a step, and nothing is asked for."""
+    deaf, lost = begin(engine, Deaf, Told("note", "hello")) + begin(engine, Lost, Told("note", "hello"))
+    answer = call("redo", str(lost.id), "ask", "--reason", "x")
+    assert answer.exit_code == 1 and "redo ask: saga sa.lost" in answer.output and "possible now: " in answer.output
+    assert call("worker", "--until-idle").exit_code == 0
+    answer = call("redo", str(lost.id), "ask", "--reason", "x")
     assert answer.exit_code == 1 and "under a new idempotency key" in answer.output and "--yes" in answer.output
+    answer = call("redo", str(deaf.id), "word", "--reason", "x")
+    assert answer.exit_code == 1 and "the saga waits again. Pass --yes" in answer.output
+    assert "idempotency key" not in answer.output
+
+
+def test_what_a_parked_saga_is_about(call: Call, engine: Engine) -> None:
+    """The key to ask the other side about, the last error, and payloads where wanted; `resolve` by its own name."""
+    (run,) = begin(engine, Lost, Told("note", "hello"))
+    assert call("worker", "--until-idle").exit_code == 0
+    shown = call("show", str(run.id)).output
+    assert f"key       {run.id}:ask:do:0 is the idempotency key of ask" in shown
+    assert "error     ask, attempt 1: OSError: no reply, " in shown and "hello" not in shown
+    assert "no further attempt may begin; OSError: no reply)" in call("list").output
+    shown = call("show", str(run.id), "--payloads", "--traceback").output
+    assert '"hello"' in shown and "Traceback (most recent call last)" in shown
+    answer = call("resolve", str(run.id), "ask", "--done", '"yes"', "--reason", "x")
+    assert answer.exit_code == 1 and "resolve --done: The step counts as done" in answer.output
 
 
 def test_both_command_lines_have_every_command(call: Call) -> None:

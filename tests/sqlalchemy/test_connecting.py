@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import psycopg
@@ -117,6 +118,21 @@ def test_a_creator_of_psycopg(url: str, make_runtime: RuntimeMaker) -> None:
     engine.dispose()
 
 
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+def test_a_creator_that_is_awaited(driver: str, url: str, make_runtime: RuntimeMaker) -> None:
+    """It cannot be called without an event loop: said, with what to pass; and with that it works."""
+
+    async def creator() -> Any:
+        raise AssertionError("nobody can await it")
+
+    engine = create_async_engine(f"postgresql+{driver}://", async_creator=creator)
+    with pytest.raises(ConfigurationError, match="async_creator of this engine cannot be told to it; pass connect= a"):
+        make_runtime(engine).store.connect()
+    runtime = make_runtime(engine, connect=lambda: psycopg.connect(url))
+    with closing(runtime.store.connect()) as connection, runtime.store.local() as transaction:
+        assert connection.execute("select 1").fetchone() == transaction.connection.execute("select 1").fetchone()
+
+
 def test_a_creator_of_another_driver(url: str, make_runtime: RuntimeMaker) -> None:
     """Nobody knows where it leads: a function for psycopg 3 is asked for, and used."""
     import psycopg2  # type: ignore[import-untyped]
@@ -126,7 +142,7 @@ def test_a_creator_of_another_driver(url: str, make_runtime: RuntimeMaker) -> No
         make_runtime(engine).store.connect()
     runtime = make_runtime(engine, connect=lambda: psycopg.connect(url))
     drain(runtime)
-    with runtime.store.local() as transaction:
+    with runtime.store.local() as transaction, transaction.savepoint():
         assert transaction.session.connection().exec_driver_sql("select 1").scalar() == 1
     engine.dispose()
 

@@ -72,7 +72,7 @@ def test_the_page_on_celery(
     driver: str, reader: Path, postgres_server: Postgres, redis_server: Redis, process_group: ProcessGroup
 ) -> None:
     """A relay and a prefork worker, whose engine was made before the fork."""
-    env = {**environment(reader, postgres_server, driver), "BROKER_URL": f"{redis_server.url}"}
+    env = {**environment(reader, postgres_server, driver), "REDIS_URL": redis_server.url}
     for amount in (25, 5000):
         run(f"python -m shop.place {amount}", reader, env)
     relay = process_group.python("-m", "sagas.cli", "--app", "shop.celery_app:sagas", "relay", name="relay",
@@ -92,7 +92,7 @@ def test_a_celery_worker_without_the_definitions(
     """It does not start, and says which module is missing; rather than put off every saga it is sent."""
     module = reader / "shop" / "db.py"
     module.write_text(module.read_text().replace("shop.sagas", "shop.sagaz"))
-    env = {**environment(reader, postgres_server), "BROKER_URL": f"{redis_server.url}"}
+    env = {**environment(reader, postgres_server), "REDIS_URL": redis_server.url}
     worker = process_group.python("-m", "celery", "-A", "shop.celery_app", "worker", name="worker", env=env, cwd=reader)
     assert worker.wait(60) != 0
     assert "there is no module 'shop.sagaz'" in worker.output()

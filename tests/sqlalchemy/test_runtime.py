@@ -136,7 +136,7 @@ def test_connections_do_not_cross_a_fork(
     pid = "select pg_backend_pid()"
 
     def ask() -> set[int]:
-        with runtime.store.local() as transaction, engine.connect() as connection:
+        with runtime.store.local() as transaction, transaction.savepoint(), engine.connect() as connection:
             inside = transaction.session.connection().exec_driver_sql(pid).scalar()
             return {int(inside or 0), int(connection.exec_driver_sql(pid).scalar_one())}
 

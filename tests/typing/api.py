@@ -157,7 +157,9 @@ def on_the_class(order: OrderPlaced) -> None:
     assert_type(PlaceOrder.saga_version, int)
     PlaceOrder.start(order)
     PlaceOrder.start(order, key="k", on_existing=OnExisting.RAISE, headers={"a": "b"}, own_transaction=True)
-    PlaceOrder.get(key="k")
+    assert_type(PlaceOrder.get(key="k"), SagaRun)
+    assert_type(PlaceOrder.reserve.result_of(key="k"), UUID)
+    assert_type(PlaceOrder.charge.results_of([order.order_id]), dict[UUID, str])
     PlaceOrder.cancel(key="k", reason="asked for")
 
     PlaceOrder.start("order")  # type: ignore[arg-type]
@@ -171,6 +173,8 @@ async def awaited(order: OrderPlaced) -> None:
     """The twins take and give the same."""
     assert_type(await PlaceOrder.astart(order, key="k", using=object(), subject=order), SagaRun)
     assert_type(await PlaceOrder.aget(id=order.order_id), SagaRun)
+    assert_type(await PlaceOrder.reserve.aresult_of(id=order.order_id, using=object()), UUID)
+    assert_type(await PlaceOrder.charge.aresults_of(()), dict[UUID, str])
     await PlaceOrder.acancel(key="k", reason="asked for")
     await PlaceOrder.astart("order")  # type: ignore[arg-type]
     await PlaceOrder.acancel(key="k")  # type: ignore[call-arg]

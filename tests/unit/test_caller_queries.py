@@ -7,7 +7,7 @@ import pytest
 from sagas_outbox.queries import query
 
 
-@pytest.mark.parametrize("name", ["start", "get", "request", "input_of"])
+@pytest.mark.parametrize("name", ["start", "get", "request", "input_of", "results_of"])
 def test_one_parameter_with_a_cast(name: str) -> None:
     """`%s` is there once, cast so that no driver guesses its type; other `%`, and `:` but for casts, are not."""
     sql = query("sagas.store", name)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sagas import COMPENSATE, DefinitionError, NotDone, Retry, Saga, Step, Unknown, external_step, step
+from sagas import COMPENSATE, DefinitionError, NotDone, Retry, Saga, Step, Unknown, child_saga, external_step, step
 from sagas.validate import CLASS_NAMES, RUN_NAMES
 
 Body = dict[str, Any]
@@ -38,6 +38,9 @@ def undoes_unknown(self: Any, result: Unknown | None) -> None: ...
 def looks(self: Any) -> NotDone | None: ...
 
 
+def takes_item(self: Any, item: int) -> None: ...
+
+
 def fine(**options: Any) -> Any:
     """A step that is right as it is."""
     return external_step(**{"compensate": None, **options})(does_nothing)
@@ -47,6 +50,28 @@ def with_undo(undo: Callable[..., Any] = undoes, /, **options: Any) -> Body:
     """A step and its compensation."""
     made: Any = external_step(**options)(does_nothing)
     return {"charge": made, "refund": made.compensate(undo)}
+
+
+@pytest.mark.parametrize(
+    ("declare", "words"),
+    [
+        (lambda: step(retries=3), "step() has no option 'retries'; did you mean 'retry'?"),
+        (lambda: step(external=True), "step() has no option 'external'; it has after, compensate, "),
+        (lambda: external_step(time_out=3), "external_step() has no option 'time_out'; did you mean 'timeout'?"),
+        (lambda: external_step(resolve=looks), "external_step() has no option 'resolve'; it has "),
+        (lambda: external_step(concurrency=3), "external_step() has the option 'concurrency' only with for_each="),
+        (lambda: external_step(for_each=list, max_item=3), "has no option 'max_item'; did you mean 'max_items'?"),
+        (lambda: child_saga(saga({"charge": fine()}), input=lambda self: None, timeout=3),
+         "child_saga() has no option 'timeout'; it has "),
+        (lambda: external_step(for_each=lambda self: [1])(takes_item).compensate(time_out=3),
+         "compensate() has no option 'time_out'; did you mean 'timeout'?"),
+    ],
+)  # fmt: skip
+def test_an_option_that_there_is_not(declare: Callable[[], Any], words: str) -> None:
+    """It is named, with what was probably meant, or what there is; nothing is said of functions of ours."""
+    with pytest.raises(DefinitionError) as caught:
+        declare()
+    assert words in str(caught.value) and "check_options" not in str(caught.value)
 
 
 def test_the_helper_makes_a_right_one() -> None:

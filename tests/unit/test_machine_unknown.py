@@ -394,3 +394,35 @@ def test_entries_say_what_happened() -> None:
     assert (failed.kind, failed.step, failed.attempt, failed.data.deliveries) == (Kind.STEP_FAILED, "charge", 2, 2)
     assert failed.data.error is not None
     assert failed.data.first_begun_at == saga.state.steps["charge"].do.first_begun_at
+
+
+@pytest.mark.parametrize(
+    ("failing", "status"),
+    [(step(), Status.PARKED), (local(), Status.COMPENSATED), (step(on_unknown=COMPENSATE, undo=ACCEPTS), None)],
+)
+def test_only_an_attempt_that_another_follows_says_when(failing: StepPlan, status: Status | None) -> None:
+    """The last one is followed by parking or by turning back, and by no attempt: it announces none."""
+    saga = Driven(plan(failing))
+    for _ in range(3):
+        saga.deliver(Did.FAIL)
+    assert [each.data.retry_in for each in saga.log if each.kind is Kind.STEP_FAILED] == [1.0, 2.0, None]
+    assert status in (None, saga.status)
+
+
+def test_a_question_that_follows_is_announced() -> None:
+    """After the last attempt `resolve` is asked, and asked again; after its last word nothing is announced."""
+    saga = Driven(plan(step(has_resolve=True, retry=Retry(max_attempts=1))))
+    saga.deliver(Did.FAIL)
+    saga.deliver(ask=Did.UNDECIDED)
+    assert (saga.status, [each.data.retry_in for each in saga.log[1:]]) == (Status.PARKED, [1.0, None, None])
+
+
+def test_a_compensation_that_is_given_up_announces_nothing() -> None:
+    """The same on the way back."""
+    saga = Driven(plan(step(undo=undo(retry=Retry(max_attempts=2))), step("other")))
+    saga.deliver(Did.OK)
+    saga.deliver(Did.REFUSE)
+    saga.deliver(Did.FAIL)
+    saga.deliver(Did.FAIL)
+    assert [each.data.retry_in for each in saga.log if each.kind is Kind.UNDO_FAILED] == [1.0, None]
+    assert saga.status is Status.PARKED
