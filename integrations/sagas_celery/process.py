@@ -87,13 +87,12 @@ def _note_queues(instance: Any = None, **_: Any) -> None:
     _queues[:] = [] if amqp is None else sorted(amqp.queues.consume_from)
 
 
-def load_at_start(name: str, load: Callable[[], object], check: Callable[[], object] = lambda: None) -> None:
+def load_at_start(name: str, load: Callable[[], object]) -> None:
     """Have a worker import what defines the sagas of a store when it starts, and not start where that fails.
 
     Args:
         name: the store's.
         load: imports the definitions.
-        check: raises a `SagaError` where the worker had better not start.
     """
 
     def loading(**_: Any) -> None:
@@ -102,12 +101,25 @@ def load_at_start(name: str, load: Callable[[], object], check: Callable[[], obj
         except Exception as problem:
             log.exception("the definitions of store %r cannot be loaded", name)
             raise SystemExit(f"This worker does not start: sagas of {name!r} cannot be loaded: {problem}") from problem
+
+    signals.worker_init.connect(loading, weak=False, dispatch_uid=f"sagas: load {name}")
+
+
+def check_at_start(name: str, check: Callable[[], object]) -> None:
+    """Have a worker look at something when it starts, after what was asked for before.
+
+    Args:
+        name: what it is about, for people.
+        check: raises a `SagaError` where the worker had better not start.
+    """
+
+    def checking(**_: Any) -> None:
         try:
             check()
         except SagaError as problem:
-            raise SystemExit(f"This worker does not start, because of store {name!r}:\n{problem}") from problem
+            raise SystemExit(f"This worker does not start, because of {name}:\n{problem}") from problem
 
-    signals.worker_init.connect(loading, weak=False, dispatch_uid=f"sagas: load {name}")
+    signals.worker_init.connect(checking, weak=False, dispatch_uid=f"sagas: check {name}")
 
 
 @signals.worker_process_init.connect

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from django.apps import AppConfig, apps
-from django.core.checks import CheckMessage, Error, Warning
+from django.core.checks import CheckMessage, Error, Warning, run_checks
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections, router
 
@@ -37,6 +37,17 @@ SCHEMA = len(NAMES)  # the version of the tables that this code needs
 SHORT_LEASE = 10.0  # seconds; less is lost by a garbage collection of the server's disk, or a laptop's nap
 SHORT_WINDOW = 2.0  # seconds; less is republished before a busy worker gets to it
 POSTGRES = "postgresql"
+
+
+def insist() -> None:
+    """Refuse what `manage.py check` calls an error of sagas. Celery runs the checks, and does not look at the result.
+
+    Raises:
+        ConfigurationError: for all of them at once.
+    """
+    found = [each for each in run_checks(tags=["sagas"]) if each.is_serious() and not each.is_silenced()]
+    if found:
+        raise ConfigurationError("\n".join(f"{each.id}: {each.msg} {each.hint or ''}".strip() for each in found))
 
 
 def check_settings(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:

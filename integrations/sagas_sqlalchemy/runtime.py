@@ -226,7 +226,9 @@ class Sagas:
         ports.register_store(self.name, lambda: self.store, owner="sagas_sqlalchemy")
         if find_spec("celery") is not None:
             import_module("sagas_celery.tasks")  # a worker that does not know the task would throw its messages away
-            import_module("sagas_celery.process").load_at_start(self.name, self.load, self._before_work)
+            process = import_module("sagas_celery.process")
+            process.load_at_start(self.name, self.load)
+            process.check_at_start(f"store {self.name!r}", self._before_work)
         _runtimes[self.name] = self
         if "SAGAS_APP" not in os.environ:
             typed.begin_with("sagas --app MODULE:NAME", unless_known=True)

@@ -1,9 +1,10 @@
-"""A worker whose Celery configuration would defeat the engine does not start."""
+"""A worker whose configuration would defeat the engine, or that the project's own checks refuse, does not start."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,9 +25,9 @@ def plant(new_plant: PlantMaker) -> Iterator[Plant]:
         yield plant
 
 
-def start(plant: Plant, celery: dict[str, Any]) -> Process:
+def start(plant: Plant, celery: dict[str, Any], sagas: dict[str, Any] | None = None) -> Process:
     words = ("-m", "celery", "-A", "tests.relay.celery_app", "worker", "-c", "1", "-Q", "nothing", "--without-mingle")
-    env = plant.environment() | {"RELAY_CELERY": json.dumps(celery)}
+    env = plant.environment(sagas) | {"RELAY_CELERY": json.dumps(celery)}
     return plant.processes.python(*words, name="worker", env=env, cwd=ROOT)
 
 
@@ -37,3 +38,14 @@ def test_a_worker_with_a_foreign_configuration_does_not_start(plant: Plant) -> N
         assert worker.wait(30) != 0, name
         assert WRONG[name][1] in worker.output()
         assert "ready." not in worker.output()
+
+
+def test_a_worker_of_a_project_with_errors_does_not_start(plant: Plant, tmp_path: Path) -> None:
+    """Celery runs the checks of a Django project and does not look at what they say."""
+    file = tmp_path / "saga_definitions.json"
+    file.write_text("<<<<<<< ours")
+    worker = start(plant, {}, {"DEFINITIONS_FILE": str(file)})
+    assert worker.wait(30) != 0
+    said = worker.output()
+    assert "This worker does not start" in said and "sagas.E005" in said and str(file) in said
+    assert "Traceback" not in said and "ready." not in said
