@@ -19,9 +19,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from functools import partial
@@ -125,6 +125,7 @@ class Concurrent:
         self._queue: Job | None = None  # rows that wait for a slot
         self._running: _Running | None = None
         self._stopping = False
+        self._left = False  # the loop of `_running`
         self._quarantine = False  # a body that may end the process runs, or is next
 
     # --- for workers ---
@@ -152,10 +153,11 @@ class Concurrent:
         self._heart.hand_over(job, delivery, self._queue)
         self._fill()
 
-    def wait_for(self, timeout: float, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    def wait_for(self, label: str, timeout: float, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run an `async def` for a thread that waits for it: the `resolve` of a plain step.
 
         Args:
+            label: what it is about.
             timeout: seconds after which it is cancelled.
             coroutine: what to run.
 
@@ -165,12 +167,25 @@ class Concurrent:
         Raises:
             BaseException: what it raised; TimeoutError if it was cancelled.
         """
-        return self._start().home.wait_for(within(timeout, coroutine))
+        running = self._start()
+        with self._tidied_around(running):
+            return running.home.wait_for(within(timeout, coroutine, label=label))
+
+    @contextmanager
+    def _tidied_around(self, running: _Running) -> Iterator[None]:
+        """Connections may have ended while nobody used them, and a resolve may leave one as it must not be."""
+        tidy = partial(running.loop.call_soon_threadsafe, self._tidy_soon, running, context=Context())
+        tidy()
+        try:
+            yield
+        finally:
+            with suppress(RuntimeError):  # the loop has ended meanwhile
+                tidy()
 
     def _start(self) -> _Running:
         with self._changed:
-            if self._running is None:
-                self._running = _Running()
+            if self._running is None or self._left:
+                self._running, self._left = _Running(), False
                 self._heart.also_watch = self._watch
             return self._running
 
@@ -183,10 +198,11 @@ class Concurrent:
     def stop(self) -> None:
         """Give back what has not begun, let end what runs (its timeout bounds that), and end the loop."""
         self._stopping, running = True, self._running
-        if running is None:
+        if running is None or self._left:
             return
         if self._queue is not None:
             self._end_queue(self._queue)
+        self._left = True
         leave()
         for threads in (running.threads, running.recording):
             threads.shutdown(wait=not self._jobs)
@@ -278,7 +294,7 @@ class Concurrent:
             if not self._heart.may_begin(delivery):
                 log.warning("%s: not begun, its lease has ended or is about to; another takes over", delivery.label)
             else:
-                event = await self._perform(job, delivery, self._apart)
+                event = await self._perform(job, delivery, self.apart)
                 if event is not None:
                     self._record(job, delivery, event)
                     return
@@ -299,8 +315,8 @@ class Concurrent:
         if self._recorder.submit((delivery, event), written):
             running.recording.submit(self._recorder.lead)
 
-    async def _apart(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call what waits for the database in a thread, with the context of the body."""
+    async def apart(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call what waits for the database in a thread, with the context of the caller; on the loop."""
         assert self._running is not None
         call = partial(copy_context().run, function, *arguments)
         return await self._running.loop.run_in_executor(self._running.threads, call)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -86,17 +87,13 @@ class Body(msgspec.Struct, kw_only=True, eq=False):
             )  # fmt: skip
         return self.seen
 
-    @property
-    def parent_is_far(self) -> bool:
-        """Whether it is the saga of an item, and that of the whole has to be read before its body can look at it."""
-        kin, item = self.delivery.reader.kin, self.definition.of_items
-        return item and kin is not None and self.head.parent is not None and not kin.knows(self.head.parent)
-
-    def load_parent(self) -> None:
-        """Read it, so that the body need not wait for it."""
-        kin, id = self.delivery.reader.kin, self.head.parent
-        assert kin is not None and id is not None
-        kin.load(id)
+    def ahead(self) -> Iterator[Callable[[], None]]:
+        """What an `async def` function may ask for is to be loaded before: where it asks, nothing may wait for it."""
+        kin, parent = self.delivery.reader.kin, self.head.parent if self.definition.of_items else None
+        if kin is not None and parent is not None and not kin.knows(parent):  # the saga of which this is an item
+            yield partial(kin.load, parent)
+        if self.delivery.heavy:
+            yield partial(self.delivery.reader.load_large, self.delivery.history)
 
     @property
     def id(self) -> UUID:

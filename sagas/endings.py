@@ -15,24 +15,29 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+COMMENT: Final = (  # Postgres ends a line at a carriage return as well; one comment may stand in another
+    r"(?:--[^\n\r]*|/\*(?:[^/*]|/(?!\*)|\*(?!/)|/\*(?:[^/*]|/(?!\*)|\*(?!/))*\*/)*\*/)"
+)
+GAP: Final = rf"(?:\s|{COMMENT})+"
 ENDS: Final = re.compile(
-    r"(?:commit|end|abort|rollback(?!(?:\s+(?:work|transaction))?\s+to\b)|begin|start\s+transaction"
-    r"|prepare\s+transaction)\b",
+    rf"(?:commit|end|abort|rollback(?!(?:{GAP}(?:work|transaction))?{GAP}to\b)|begin|start{GAP}transaction"
+    rf"|prepare{GAP}transaction)\b",
     re.IGNORECASE,
 )
 MAY_END: Final = re.compile(r"\b(?:commit|end|abort|rollback|begin|start|prepare)\b", re.IGNORECASE)
 SETS: Final = re.compile(
-    r"(?:set(?!\s+transaction\b)|reset|create\s+(?:(?:local|global)\s+)?temp(?:orary)?)\b|.*\bset_config\s*\(",
+    r"(?:set(?!\s+transaction\b)|reset|create\s+(?:or\s+replace\s+)?(?:(?:local|global)\s+)?temp(?:orary)?)\b"
+    r"|.*\bset_config\s*\(|.*\binto\s+temp(?:orary)?\b",
     re.IGNORECASE | re.DOTALL,
 )
-MAY_SET: Final = re.compile(r"(?:\A|[;\n/])\s*(?:re)?set\b|\bset_config\b|\btemp(?:orary)?\b", re.IGNORECASE)
-PASSES: Final = re.compile(
-    r"set\s+(?:local|constraints)\b|create\b.*\bon\s+commit\s+drop\b|.*\bset_config\s*\(.*,\s*true\s*\)",
-    re.IGNORECASE | re.DOTALL,
-)
-COMMENTS: Final = re.compile(r"\A(?:\s+|--[^\n]*(?:\n|\Z)|/\*.*?\*/)+", re.DOTALL)
+MAY_SET: Final = re.compile(r"(?:\A|[;\n\r/])\s*(?:re)?set\b|\bset_config\b|\btemp(?:orary)?\b", re.IGNORECASE)
+PASSES: Final = re.compile(r"set\s+(?:local|constraints)\b|create\b.*\bon\s+commit\s+drop\b", re.IGNORECASE | re.DOTALL)
+CALLS: Final = re.compile(r"\bset_config\s*\(", re.IGNORECASE)
+PASSING: Final = re.compile(r",\s*true\s*\)", re.IGNORECASE)  # its third argument
+COMMENTS: Final = re.compile(rf"\A{GAP}")
 TOKEN: Final = re.compile(
-    r"""--[^\n]*|/\*.*?\*/|\b[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|"[^"]*"|(\$\w*\$).*?\1|;""", re.DOTALL
+    rf"""{COMMENT}|\b[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|"[^"]*"|(?<![\w$])(\$(?:[^\W\d]\w*)?\$).*?\1|;""",
+    re.DOTALL,
 )
 
 
@@ -64,4 +69,6 @@ def setting(sql: str) -> str | None:
 
 def outlasts(statement: str) -> bool:
     """Whether what such a statement sets may hold when the transaction has ended."""
+    if calls := len(CALLS.findall(statement)):
+        return calls > len(PASSING.findall(statement))
     return not PASSES.match(statement)

@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from sagas.errors import DefinitionError, InvalidInput
+from sagas.uncalled import Uncalled
 
 LONGEST_WAIT: Final = 30 * 24 * 3600.0  # seconds
 LONGEST_SUBJECT: Final = 200  # characters
@@ -83,7 +84,7 @@ def semantic_lock(subject: Subjects, *, wait: float | timedelta | None = None) -
             check_subject(subject)
         except InvalidInput as problem:
             raise DefinitionError(str(problem)) from None
-    elif not callable(subject):
+    elif isinstance(subject, Uncalled) or not callable(subject):
         raise DefinitionError(f"semantic_lock({subject!r}): a text such as 'account:7', or a function of the saga")
     seconds = wait.total_seconds() if isinstance(wait, timedelta) else 0.0 if wait is None else wait
     odd = isinstance(seconds, float) and not math.isfinite(seconds)

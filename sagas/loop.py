@@ -49,7 +49,12 @@ class Loop:
         future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         self._awaited.add(future)
         try:
+            if self.over:  # perhaps nobody runs it any more
+                future.cancel()
             return future.result()
+        except BaseException:
+            future.cancel()  # where it was the thread that was told to stop
+            raise
         finally:
             self._awaited.discard(future)
 
@@ -79,12 +84,19 @@ class Loop:
                       exc_info=problem)  # fmt: skip
 
 
-async def within(timeout: float, awaitable: Awaitable[Any]) -> Any:
+async def within(timeout: float, awaitable: Awaitable[Any], *, label: str = "") -> Any:
     """Await something for so many seconds.
+
+    Args:
+        timeout: seconds.
+        awaitable: what to await.
+        label: what the task is to be called.
 
     Raises:
         TimeoutError: they have passed, and it was cancelled.
     """
+    if label and (task := asyncio.current_task()) is not None:
+        task.set_name(label)
     try:
         async with asyncio.timeout(timeout) as limit:
             return await awaitable

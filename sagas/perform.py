@@ -80,6 +80,7 @@ def perform(
     guard: GuardFor | None,
     transaction: LocalTransaction | None = None,
     wait_for: WaitFor = run_here,
+    apart: Apart | None = None,
 ) -> Found:
     """Do what a begun delivery calls for and say what came of it.
 
@@ -91,6 +92,7 @@ def perform(
         guard: makes the guard for `effect()`; None in a local step.
         transaction: of a local step: its session, and where it takes its semantic locks.
         wait_for: runs an `async def`, and returns what that returned.
+        apart: where such a function waits for the database; None: it runs alone.
 
     Returns:
         The event to decide about; `Misplaced` for a row that stands for no work; None when the lease was lost.
@@ -98,7 +100,7 @@ def perform(
     body = Body(
         delivery=delivery, definition=definition, attempt_event=_begins(delivery), limit=limit,
         session=None if transaction is None else transaction.session,
-        alive=alive, guard=guard, transaction=transaction,
+        alive=alive, guard=guard, transaction=transaction, apart=apart,
     )  # fmt: skip
     calls = _perform(body)
     try:
@@ -108,6 +110,8 @@ def perform(
             try:
                 found = call.function(*call.arguments)
                 if call.awaited and inspect.iscoroutine(found):
+                    for load in body.ahead():
+                        load()
                     found = wait_for(found)
             except BaseException as problem:
                 call = calls.throw(_throwable(problem))
@@ -156,10 +160,8 @@ async def aperform(
     )  # fmt: skip
     calls = _perform(body)
     try:
-        if body.parent_is_far:  # as well
-            await apart(body.load_parent)
-        if delivery.heavy:  # a body asks for what is large on the event loop, where nothing may wait for it
-            await apart(delivery.reader.load_large, delivery.history)
+        for load in body.ahead():
+            await apart(load)
         call = next(calls)
         while True:
             body.awaits = call.awaited

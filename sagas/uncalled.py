@@ -10,6 +10,8 @@ from sagas.errors import SagaError
 class Uncalled:
     """What looks like a method in a class body, and cannot be called. Type checkers are not told that it could be."""
 
+    do_not_call_in_templates = True  # of Django, which calls what can be called
+
     def _named(self) -> str:
         raise NotImplementedError
 

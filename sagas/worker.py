@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from typing import Any
 from uuid import UUID, uuid4
 
 from msgspec import UNSET
@@ -30,7 +31,6 @@ from sagas.events import (
 from sagas.guard import Apart as ApartFromLoop
 from sagas.guard import Guard
 from sagas.heart import Heart, Job
-from sagas.inline import run_here
 from sagas.kin import Kin
 from sagas.local import Apart, LocalRunner
 from sagas.onward import weight
@@ -269,7 +269,7 @@ class Worker:
                 watched.event = perform(
                     delivery, duty.definition, limit=self.settings.max_payload, transaction=transaction,
                     alive=lambda: self.heart.alive(delivery), guard=self._guard if duty.external else None,
-                    wait_for=run_here if self.concurrent is None else partial(self.concurrent.wait_for, timeout),
+                    **self._awaiting(delivery, timeout),
                 )  # fmt: skip
             return watched.event
         finally:
@@ -277,6 +277,13 @@ class Worker:
             self.store.after_body()
             if not duty.begets:  # finding out what many items are says nothing of usual bodies
                 self.pace.note(duty.subject, watched.took)
+
+    def _awaiting(self, delivery: Delivery, timeout: float) -> dict[str, Any]:
+        """How an `async def` resolve of a plain step is run."""
+        if self.concurrent is None:
+            return {}
+        wait_for = partial(self.concurrent.wait_for, delivery.label, timeout)
+        return {"wait_for": wait_for, "apart": self.concurrent.apart}
 
     def _guard(self, delivery: Delivery, step_key: str) -> Guard:
         assert delivery.attempt is not None

@@ -19,12 +19,13 @@ class SagasConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from sagas import ports
+        from sagas import ports, typed
         from sagas.registry import registry
         from sagas_django import checks
         from sagas_django.caller import django_caller
         from sagas_django.store import DjangoStore
 
+        typed.begin_with("manage.py sagas", unless_known=True)
         ports.register_adapter(django_caller)
         for alias in connections:
             ports.register_store(alias, lambda alias=alias: DjangoStore(alias), owner=self.name)  # type: ignore[misc]

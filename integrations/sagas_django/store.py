@@ -19,6 +19,7 @@ from psycopg.sql import SQL, Identifier
 
 from sagas.endings import ending, outlasts, setting
 from sagas.errors import ConfigurationError, SagaError
+from sagas.looking import looking, shown_to
 from sagas.opening import LOST, Opening
 from sagas.registry import registry
 from sagas.settings import Settings
@@ -146,7 +147,6 @@ class DjangoLocal:
         self._alias = alias
         self._before: str | None = None  # the savepoint of the body before, not released yet
         self._settings = 0  # that bodies have made in the session
-        self._looks: Any = None  # our wrapper around statements
         self.has_set_for_good = False
 
     @property
@@ -163,28 +163,30 @@ class DjangoLocal:
     def kept_open(self) -> Iterator[None]:
         """Nobody ends the transaction past Django meanwhile: that would take along the writes of other bodies."""
         raw: Any = self.connection
+        before = raw.cursor_factory
         raw.commit = raw.rollback = _refused
+        raw.cursor_factory = looking(before)
         try:
             yield
         finally:
+            raw.cursor_factory = before
             for name in ("commit", "rollback"):
                 raw.__dict__.pop(name, None)
 
     @contextmanager
-    def _seen_by(self, look: Any) -> Iterator[None]:
+    def _sends_along(self, opening: Opening) -> Iterator[None]:
         """As `execute_wrapper`, which takes away the last one: a body may have added one, and leave it there."""
-        wrappers = self._wrapper.execute_wrappers
-        self._looks = look
-        wrappers.append(look)
+        wrappers, along = self._wrapper.execute_wrappers, partial(_takes_along, opening)
+        wrappers.append(along)
         try:
             yield
         finally:
-            if look in wrappers:
-                wrappers.remove(look)
+            if along in wrappers:
+                wrappers.remove(along)
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        with transaction.atomic(using=self._alias), self._seen_by(self._look_at):
+        with transaction.atomic(using=self._alias), shown_to(self.connection, self._look_at):
             yield
             if self._wrapper.needs_rollback:
                 raise transaction.TransactionManagementError(SWALLOWED)
@@ -198,7 +200,7 @@ class DjangoLocal:
         opening = Opening(self.connection, *release, wrapper.ops.savepoint_create_sql(name))
         wrapper.savepoint_ids.append(name)
         try:
-            with self._seen_by(partial(self._opens, opening)):
+            with shown_to(self.connection, self._look_at), self._sends_along(opening):
                 yield
             opening.close()
             if wrapper.needs_rollback or opening.state != TransactionStatus.INTRANS:
@@ -236,34 +238,17 @@ class DjangoLocal:
     def hooks(self) -> int:
         return len(self._wrapper.run_on_commit) + self._settings
 
-    def _opens(self, opening: Opening, execute: Any, *statement: Any) -> Any:
-        return self._look_at(execute if opening.sent else partial(_takes_along, opening, execute), *statement)
-
-    def _look_at(self, execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
+    def _look_at(self, sql: str) -> None:
         """Django refuses `commit()` in a body. By SQL it would take along the writes of those who share the
         transaction."""
-        if isinstance(sql, str):
-            if found := ending(sql):
-                raise ConfigurationError(
-                    f"a local step must not run {found!r}: what it writes commits together with its "
-                    f"log entry when it returns; to undo it all, raise"
-                )
-            self._note(sql)
-        answer = execute(sql, params, many, context)
-        if self._wrapper.execute_wrappers[-1:] != [self._looks]:  # a wrapper of the body's own may add settings
-            self._note(_sent(context["cursor"]))
-        return answer
-
-    def _note(self, sql: str) -> None:
+        if found := ending(sql):
+            raise ConfigurationError(
+                f"a local step must not run {found!r}: what it writes commits together with its "
+                f"log entry when it returns; to undo it all, raise"
+            )
         if found := setting(sql):
             self._settings += 1
             self.has_set_for_good |= outlasts(found)
-
-
-def _sent(cursor: Any) -> str:
-    """What psycopg has sent last."""
-    query = getattr(cursor, "_query", None)
-    return "" if query is None else query.query.decode(errors="replace")
 
 
 def _refused() -> NoReturn:
@@ -276,7 +261,13 @@ def _refused() -> NoReturn:
 def _takes_along(opening: Opening, execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
     """Send the savepoint of a body together with its first statement, where the cursor can do that."""
     cursor = context["cursor"].cursor
-    if many or not isinstance(sql, str) or not sql.strip() or not _sends_as_is(context["connection"], cursor, opening):
+    if (
+        opening.sent
+        or many
+        or not isinstance(sql, str)
+        or not sql.strip()
+        or not _sends_as_is(context["connection"], cursor, opening)
+    ):
         return execute(sql, params, many, context)  # psycopg calls the opening before it sends anything
     before = opening.take()
     try:

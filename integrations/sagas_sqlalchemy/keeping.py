@@ -1,6 +1,6 @@
 """The guard of a connection on which bodies run that do not end its transaction.
 
-Statements are looked at in the cursor, so also those that go past SQLAlchemy. What the objects of SQLAlchemy do is
+Statements are looked at in psycopg's cursors, so also those that go past SQLAlchemy. What SQLAlchemy's objects do is
 heard by listeners on the class `Engine`, put there once, when this module is imported: those of single connections are
 known by ids, which are used again. They look for a guard on the connection.
 """
@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import psycopg
-from psycopg.sql import Composable
 from sqlalchemy import Connection, Engine, event
 
 from sagas.endings import ending, outlasts, setting
 from sagas.errors import ConfigurationError
+from sagas.looking import LOOK, looking
 
 if TYPE_CHECKING:
     from sagas_sqlalchemy.held import Held
@@ -80,33 +80,13 @@ class Guard:
         Raises:
             ConfigurationError: it would.
         """
+        if self.savepoint is None:  # no body runs
+            return
         if found := ending(statement):
             self.refuse(found)
         if found := setting(statement):
             self.settings += 1
             self.has_set_for_good |= outlasts(found)
-
-
-class _Looking:
-    """Put in front of the class of a connection's cursors."""
-
-    def execute(self, query: Any, *arguments: Any, **named: Any) -> Any:
-        self._look_at(query)
-        return super().execute(query, *arguments, **named)  # type: ignore[misc]
-
-    def executemany(self, query: Any, *arguments: Any, **named: Any) -> Any:
-        self._look_at(query)
-        return super().executemany(query, *arguments, **named)  # type: ignore[misc]
-
-    def _look_at(self, query: Any) -> None:
-        connection: psycopg.Connection[Any] = self.connection  # type: ignore[attr-defined]
-        guard = _guard_of(connection)
-        if guard is not None and guard.savepoint is not None:
-            said = query.as_string(connection) if isinstance(query, Composable) else query
-            guard.look_at(said.decode(errors="replace") if isinstance(said, bytes) else str(said))
-
-
-_looking: dict[type, type] = {}
 
 
 @contextmanager
@@ -118,13 +98,10 @@ def guarded(connection: Connection, raw: psycopg.Connection[Any], guard: Guard) 
         raw: that of psycopg beneath it.
         guard: is asked.
     """
-    factory = raw.cursor_factory
-    if factory not in _looking:
-        _looking[factory] = type(factory.__name__, (_Looking, factory), {"__module__": factory.__module__})
     put: list[tuple[Any, str, object]] = [  # not by an event: refused there, SQLAlchemy's own state is gone
         *((connection, name, _only_ours(guard, connection, "connection", name)) for name in KEPT),
         *((raw, name, _only_ours(guard, raw, "driver_connection", name)) for name in DRIVERS),
-        (connection, GUARD, guard), (raw, GUARD, guard), (raw, "cursor_factory", _looking[factory]),
+        (connection, GUARD, guard), (raw, LOOK, guard.look_at), (raw, "cursor_factory", looking(raw.cursor_factory)),
     ]  # fmt: skip
     before = [vars(owner).get(name, MISSING) for owner, name, _ in put]
     for owner, name, value in put:

@@ -191,10 +191,9 @@ class Drain:
 
     def _refuse_others(self) -> None:
         """What was committed before the test may be anybody's, and its bodies would reach whatever is real."""
-        began = since.began()
-        first = UUID(int=(int(began * 1000) << 80) | 7 << 76)  # no id of a saga that is started from then on is below
+        first = since.began()
         with self.link.use() as connection:
-            found = fetch(connection, "before", {"id": first, "began": began})
+            found = fetch(connection, "before", {"id": first, "began": (first.int >> 80) / 1000})
         if not found:
             return
         named = ", ".join(f"{each['name']}:{each['key']}" for each in found[:MOST_NAMED])

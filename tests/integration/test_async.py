@@ -365,3 +365,39 @@ def connections_to_database(state: str | None = None) -> int:
             [state],
         )
         return int(cursor.fetchone()[0])
+
+
+def test_workers_of_a_process_share_the_loop_to_their_ends(world: World) -> None:
+    """Who stops twice, or goes on after that, takes it from nobody, and nothing of it is left in the end."""
+
+    async def answer() -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    with one_worker() as first, one_worker() as second:
+        assert first.concurrent is not None and second.concurrent is not None
+        loop = first.concurrent.wait_for("a", 5.0, answer())
+        assert second.concurrent.wait_for("b", 5.0, answer()) is loop
+        first.concurrent.stop()
+        first.concurrent.stop()
+        assert second.concurrent.wait_for("b", 5.0, answer()) is loop
+        assert first.concurrent.wait_for("a", 5.0, answer()) is loop
+    assert loop.is_closed()
+    assert not [each.name for each in threading.enumerate() if each.name.startswith("sagas-async")]
+
+
+def test_a_wait_past_its_timeout_ends_what_it_waited_for(world: World) -> None:
+    """Else it would go on beside the next attempt of the same."""
+    cancelled = threading.Event()
+
+    async def waits() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    with one_worker() as worker:
+        assert worker.concurrent is not None
+        with pytest.raises(TimeoutError, match="its timeout"):
+            worker.concurrent.wait_for("a", 0.05, waits())
+        assert cancelled.wait(5)

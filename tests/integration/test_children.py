@@ -350,7 +350,7 @@ def test_an_operator_need_not_wait_for_the_backoff(world: World) -> None:
 
 def test_operators_see_who_is_waited_for(world: World) -> None:
     """`show` names the parent, the children, and the one that waits for a person."""
-    from sagas.operate import description
+    from sagas.operate_show import description
     from sagas_django.operate import DjangoDesk
 
     world.always("give_back", ValueError("bank is closed"))

@@ -175,7 +175,24 @@ def rolls_back(run: Any) -> None:
     Seat.objects.create(number=7)
 
 
-BROKEN = [undefined, syntax, unfit, caught, caught_by_hand, too_long, commits, rolls_back]
+def composed_commit(run: Any) -> None:
+    execute(INSERT, [7])
+    execute(sql.SQL("commit"))
+
+
+def commit_of_bytes(run: Any) -> None:
+    execute(INSERT, [7])
+    execute(b"commit")
+
+
+def commit_by_hand(run: Any) -> None:
+    """By psycopg's own cursor."""
+    execute(INSERT, [7])
+    connection.connection.cursor().execute("commit")
+
+
+BROKEN = [undefined, syntax, unfit, caught, caught_by_hand, too_long, commits, rolls_back, composed_commit,
+          commit_of_bytes, commit_by_hand]  # fmt: skip
 
 
 @pytest.mark.parametrize("first", BROKEN)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 from sqlalchemy import Engine, func, select
@@ -118,7 +118,7 @@ def test_a_connection(engine: Engine, runtime: Sagas, url: str) -> None:
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the test began when all that it starts has been there for long."""
-    monkeypatch.setattr(since, "_began", time.time() + 3600)
+    monkeypatch.setattr(since, "_began", UUID(int=since.began().int + (3_600_000 << 80)))
 
 
 def test_sagas_of_somebody_else_are_left_alone(

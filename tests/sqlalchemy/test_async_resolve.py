@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+import time
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
+import psycopg
 import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -67,3 +72,58 @@ def test_a_resolve_of_a_plain_step_shares_the_loop(engine: Engine, runtime: Saga
     assert rows(url, "select distinct status from sagas_saga") == ["completed"]
     answered = "select count(*) from sagas_log where step = 'hand_over' and data->>'source' = 'resolve'"
     assert rows(url, answered) == [MANY]
+
+
+ticks: list[float] = []  # when the loop was free
+asking = threading.Event()
+
+
+class Guarded(Saga[Told], name="sa.guarded", version=1):
+    """An async resolve of a plain step that speaks with the database by itself."""
+
+    @external_step(compensate=None, retry=Retry(max_attempts=3, first=0.01, factor=1, longest=0.01))
+    def hand_over(self) -> str:
+        raise ConnectionError("no reply")
+
+    @hand_over.resolve
+    async def find(self) -> str:
+        asking.set()
+        await asyncio.sleep(0.2)
+        await self.aheartbeat({"seen": 1})
+        return await self.aeffect("look", self.look, returns=str)
+
+    async def look(self, key: str) -> str:
+        return "there"
+
+
+class Ticking(Saga[Told], name="sa.ticking", version=1):
+    """Another saga's body on the same loop."""
+
+    @external_step(pivot=True)
+    async def tick(self) -> None:
+        while not asking.is_set() or len(ticks) < 20:
+            ticks.append(time.monotonic())
+            await asyncio.sleep(0.1)
+
+
+def test_the_database_of_a_resolve_does_not_hold_up_the_loop(engine: Engine, runtime: Sagas, url: str) -> None:
+    """Where somebody has locked what it waits for, only the resolve waits."""
+    ticks.clear()
+    asking.clear()
+    begin(engine, Guarded, Told("", "a"))
+    begin(engine, Ticking, Told("", "b"))
+    locked = threading.Event()
+
+    def lock() -> None:
+        asking.wait(20)
+        with psycopg.connect(url) as connection:
+            connection.execute("lock table sagas_outbox in exclusive mode")
+            locked.set()
+            time.sleep(1.5)  # how long somebody has it is what is tested
+
+    other = threading.Thread(target=lock)
+    other.start()
+    drain(runtime, concurrency=2)
+    other.join()
+    assert locked.is_set() and max(after - before for before, after in pairwise(ticks)) < 1.2
+    assert rows(url, "select distinct status from sagas_saga") == ["completed"]

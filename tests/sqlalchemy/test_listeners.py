@@ -157,11 +157,19 @@ def test_the_guard_stays_on_engines_with_options(
         (r"select E'don\'t; commit'", False),
         ("rollback work to savepoint a", False),
         ("rollback work", True),
+        ("-- x\rcommit", True),
+        ("/* /* */ ' */; commit; select '", True),
+        ("/* /* a */ b; commit */ select 1", False),
+        ("select a$b$c from t; commit; select x$b$ from t", True),
+        ("prepare/**/transaction 'x'", True),
+        ("rollback /* all of it */ to savepoint a", False),
+        ("select $q$;commit$q$", False),
     ],
 )
 def test_which_statements_end_a_transaction(statement: str, ends: bool) -> None:
     """Wherever it stands among several, and not where it is only quoted or part of a function."""
     guard = Guard()
+    guard.savepoint = "that of a body"
     refused = pytest.raises(ConfigurationError) if ends else nullcontext()
     with refused:
         guard.look_at(statement)

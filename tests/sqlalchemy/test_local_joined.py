@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import Engine, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
+from sagas.looking import LOOK
 from sagas_sqlalchemy import Sagas
-from sagas_sqlalchemy.keeping import GUARD
 from tests.sqlalchemy.conftest import Plan, begin, drain, rows
 from tests.sqlalchemy.groups import raw
 from tests.sqlalchemy.shop import Note, Odd, Told, note
@@ -169,7 +169,7 @@ def test_two_round_trips_for_a_body(
     wait = psycopg.Connection.wait
 
     def counted(connection: psycopg.Connection[Any], *arguments: Any, **named: Any) -> Any:
-        if hasattr(connection, GUARD):  # that of local steps; the others beat by the clock
+        if hasattr(connection, LOOK):  # that of local steps; the others beat by the clock
             trips.append(1)
         return wait(connection, *arguments, **named)
 

@@ -19,7 +19,10 @@ MOST_CALLS = 8  # of one body
 OURS = ("sagas.", "sagas_")
 GUARD = "sagas.guard"  # calls what is given to `effect()`
 AROUND = (*OURS, "psycopg", "contextlib")  # what it calls besides
-LETS_GO = ("SEND", "RETURN", "STORE", "POP", "DELETE", "END", "YIELD", "JUMP", "RESUME")  # instructions
+LETS_GO = (  # instructions
+    *("SEND", "RETURN", "POP", "END", "YIELD", "JUMP", "RESUME"),
+    *("STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF", "DELETE_FAST", "DELETE_NAME", "DELETE_DEREF"),
+)
 COROUTINE = 0x80  # code flag of `async def`
 GENERATORS = 0x20 | 0x200  # of generators, also asynchronous ones
 

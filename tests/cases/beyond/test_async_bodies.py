@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from asgiref.sync import sync_to_async
+from django.db import connection
 
-from sagas import Saga, external_step
+from sagas import Retry, Saga, external_step
 from sagas.embedded import Embedded
 from sagas.states import Status
 from sagas_django.store import DjangoStore
 from tests.cases.conftest import wait_until
+from tests.shop.models import Booking
 from tests.shop.sagas import Ordered
 from tests.shop.world import World
 from tests.support.stories import Aside, begin, begin_many, drain, expire_leases
@@ -73,3 +76,44 @@ def test_a_body_that_harms_the_loop(world: World, harm: Callable[[], Awaitable[N
     expire_leases()
     drain()
     assert {Harmful.get(key=key).status for key in ("a", "z")} == {Status.COMPLETED}
+
+
+asked: list[int] = []  # backend that each question was asked on
+unheard: set[str] = set()
+
+
+class Asking(Saga[Ordered], name="beyond.asking", version=1):
+    """A plain step whose reply is lost; an async resolve asks the database what became of it."""
+
+    @external_step(compensate=None, retry=Retry(max_attempts=2, first=0.01, factor=1, longest=0.01))
+    def go(self) -> str:
+        if str(self.key) not in unheard:
+            unheard.add(str(self.key))
+            raise ConnectionError("no reply")
+        return "again"
+
+    @go.resolve
+    async def find(self) -> str:
+        asked.append(await sync_to_async(backend)())
+        return f"{await Booking.objects.acount()} bookings"
+
+
+def backend() -> int:
+    """Which server process this thread's connection has."""
+    with connection.cursor() as cursor:
+        cursor.execute("select pg_backend_pid()")
+        return int(cursor.fetchone()[0])
+
+
+def test_an_async_resolve_gets_over_a_lost_connection(world: World) -> None:
+    """Django keeps one connection for what is awaited; one that has ended is renewed before the next question."""
+    asked.clear()
+    unheard.clear()
+    begin(Asking, "a")
+    drain()
+    with connection.cursor() as cursor:
+        cursor.execute("select pg_terminate_backend(%s)", [asked[0]])
+    begin_many(Asking, ["b", "c"])
+    drain()
+    assert {Asking.get(key=key).status for key in "abc"} == {Status.COMPLETED}
+    assert len(asked) == 3

@@ -87,7 +87,10 @@ def test_the_same_in_a_session(
         ("set local a.b = 1; set c.d = 2", True, True), ("-- why\nset a.b = 1", True, True),
         ("update t\nset a = 1", False, False), ("set constraints all immediate", True, False),
         ("create temp table a (b int) on commit drop", True, False), ("create temporary table a (b int)", True, True),
-        ("select temp from a", False, False),
+        ("select temp from a", False, False), ("select 1 into temp a", True, True),
+        ("create or replace temp view a as select 1", True, True),
+        ("select set_config('a.b', 'x', false), set_config('c.d', 'y', true)", True, True),
+        ("select set_config('a.b', 'x', true), set_config('c.d', 'y', true)", True, False),
         ("insert into t values ('; set a = 1')", False, False), ("set transaction read only", False, False),
     ],
 )  # fmt: skip
