@@ -82,7 +82,7 @@ def _looking_costs_nothing(store: psycopg.Connection[Any], many: int) -> None:
         pages, plan = explained(store, name, given)
         assert "Seq Scan" not in plan or '"Relation Name": "sagas_outbox"' not in plan.split("Seq Scan")[1][:200], plan
         assert "sagas_outbox_due" in plan, plan
-        assert pages <= few[name] + 12, (name, few[name], pages)
+        assert pages <= few[name] + 24, (name, few[name], pages)  # some descents into an index of three levels
 
 
 def _one_goes_on(store: psycopg.Connection[Any]) -> None:
