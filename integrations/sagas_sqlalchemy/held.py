@@ -7,6 +7,7 @@ statement of the body, or not at all where nothing was sent in between.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -18,7 +19,10 @@ from sagas.opening import Opening
 from sagas_sqlalchemy.keeping import GUARD, Guard
 
 SETS: Final = "SAVEPOINT"
+UNDO: Final = "do_rollback_to_savepoint"  # method of a dialect
 KNOWN: Final = "_sagas_holds_back"  # attribute of a dialect
+
+_changing = threading.Lock()
 
 
 class Held:
@@ -68,14 +72,14 @@ class Held:
 
 def hold_back(dialect: Dialect) -> None:
     """Have a dialect ask the guard of a connection before it sends a savepoint or its end."""
-    if not hasattr(dialect, KNOWN):
-        for name, statement in (("do_savepoint", SETS), ("do_release_savepoint", f"RELEASE {SETS}")):
-            setattr(dialect, name, _asking(getattr(dialect, name), statement))
-        for name, value in (
-            ("do_rollback_to_savepoint", _taking_back(dialect.do_rollback_to_savepoint)),
-            (KNOWN, True),
-        ):
-            setattr(dialect, name, value)
+    if hasattr(dialect, KNOWN):
+        return
+    with _changing:  # once: asked twice, a savepoint that was rolled back would be released twice
+        if not hasattr(dialect, KNOWN):
+            for name, statement in (("do_savepoint", SETS), ("do_release_savepoint", f"RELEASE {SETS}")):
+                setattr(dialect, name, _asking(getattr(dialect, name), statement))
+            setattr(dialect, UNDO, _taking_back(getattr(dialect, UNDO)))
+            setattr(dialect, KNOWN, True)
 
 
 def _asking(sends: Callable[[Connection, str], None], statement: str) -> Callable[[Connection, str], None]:

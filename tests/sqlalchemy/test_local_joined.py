@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -14,6 +16,8 @@ from sqlalchemy.exc import DBAPIError
 
 from sagas.looking import LOOK
 from sagas_sqlalchemy import Sagas
+from sagas_sqlalchemy.held import KNOWN, hold_back
+from sagas_sqlalchemy.keeping import GUARD
 from tests.sqlalchemy.conftest import Plan, begin, drain, rows
 from tests.sqlalchemy.groups import raw
 from tests.sqlalchemy.shop import Note, Odd, Told, note
@@ -185,3 +189,36 @@ def test_two_round_trips_for_a_body(
     assert spent("note", 30) - spent("note", 20) == 20
     assert spent("nothing", 30) == spent("nothing", 20)
     assert len(rows(url, "select 1 from note")) == 52
+
+
+def test_threads_that_begin_at_once_change_a_dialect_once() -> None:
+    """A savepoint that is rolled back is sent once, and released once, however many workers met the engine first."""
+    sent: list[str] = []
+    meeting = threading.Barrier(8)
+
+    class Dialect:
+        def do_savepoint(self, connection: Any, name: str) -> None: ...
+
+        def do_release_savepoint(self, connection: Any, name: str) -> None: ...
+
+        def do_rollback_to_savepoint(self, connection: Any, name: str) -> None:
+            sent.append(name)
+
+        def __getattribute__(self, name: str) -> Any:
+            if name == KNOWN and threading.current_thread().name not in met:
+                met.add(threading.current_thread().name)
+                meeting.wait(5)  # all of them look before any of them changes it
+                raise AttributeError(name)
+            return object.__getattribute__(self, name)
+
+    met: set[str] = set()
+    dialect: Any = Dialect()
+    threads = [threading.Thread(target=hold_back, args=(dialect,), name=str(number)) for number in range(8)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(10)
+    held: list[str] = []
+    guard = SimpleNamespace(savepoint=None, held=SimpleNamespace(take_back=lambda name: False, hold=held.append))
+    dialect.do_rollback_to_savepoint(SimpleNamespace(**{GUARD: guard}), "a")
+    assert (sent, held) == (["a"], ["RELEASE SAVEPOINT a"])
