@@ -177,6 +177,36 @@ def test_a_queue_gives_no_more_than_it_is_limited_to(wire: psycopg.Connection) -
     assert other == 1 and len(take(wire, again)) == 1
 
 
+@pytest.mark.parametrize("lower", [Limits(concurrency=1), Limits(rate="1/60s")], ids=["concurrency", "rate"])
+def test_a_limit_that_is_lowered_while_more_is_at_work_holds_up_that_queue_only(
+    wire: psycopg.Connection, lower: Limits
+) -> None:
+    """There is no room, not less than none: one statement claims for all queues."""
+    queues.limit(wire, "default", Limits(concurrency=5, rate="5/60s"), actor="ann")
+    begin_many(Externals, ["a", "b", "c", "d"])
+    assert len(take(wire, claim(wire)[:3])) == 3
+    queues.limit(wire, "default", lower, actor="ann", reason="the bank asks us to slow down")
+    backlog(wire, "other", 2, queue="elsewhere")
+    rooms = [Room("default", 10), Room("elsewhere", 10)]
+    with wire.transaction():
+        due = claims.lock_due(wire, rooms, begun=True, now=None)
+    assert {named(wire)[id] for (id, _), _ in due} == {"other"}
+    claimed = claims.claim(wire, rooms, holder="relay:1", window=10, begun=True, now=None)
+    assert {each.queue for each in claimed} == {"elsewhere"} and len(claimed) == 2
+
+
+def test_a_rate_that_is_used_up_says_nothing_of_another_queue(wire: psycopg.Connection) -> None:
+    """A worker without a broker begins rows of several queues in one statement."""
+    queues.limit(wire, "a", Limits(rate="1/60s"), actor="ann")
+    queues.limit(wire, "b", Limits(concurrency=5), actor="ann")
+    begin_many(Externals, ["one", "two", "three", "four"])
+    wire.execute("update sagas_outbox o set queue = case when s.key < 'p' then 'a' else 'b' end"
+                 " from sagas_saga s where s.id = o.saga_id")  # fmt: skip
+    held = wire.execute("select id, token from sagas_outbox order by id").fetchall()
+    begun = rows.begin(wire, held, holder="worker:1", lease=30, published=False, now=None)
+    assert sorted(each.queue for each in begun if isinstance(each, Delivery)) == ["a", "b", "b"]  # of four and one, one
+
+
 def test_a_lease_that_ended_makes_room_and_its_owner_notices(wire: psycopg.Connection) -> None:
     """The token of the row goes up, so that what the owner does next counts for nothing, though nobody claimed it."""
     queues.limit(wire, "default", Limits(concurrency=1), actor="ann")

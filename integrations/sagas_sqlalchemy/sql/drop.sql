@@ -43,6 +43,7 @@ drop function if exists sagas_lock_v1;
 drop function if exists sagas_unlock_v1;
 drop function if exists sagas_refused_v1;
 drop function if exists sagas_room_v1;
+drop function if exists sagas_full_v1;
 drop function if exists sagas_behind_v1;
 drop function if exists sagas_unspent_v1;
 drop function if exists sagas_spent_v1;

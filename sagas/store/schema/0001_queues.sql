@@ -38,6 +38,23 @@ language sql immutable as $$
         then spent[(i - (cell - spent_at))::integer] end, 0) from generate_series(1, 21) i order by i)
 $$;
 
+-- Queues in which nothing more may begin just now, though a relay and workers are there: all their places are taken by
+-- work whose claim holds, or what a period allows has been begun or is about to be.
+create function sagas_full_v1(at timestamptz) returns setof text language sql stable as $$
+    select q.name from sagas_queue q cross join lateral (
+        select count(*) as places, count(*) filter (where not s.begun) as published
+        from sagas_slot s join sagas_outbox o on o.id = s.outbox_id and o.token = s.token
+        where s.queue = q.name and o.holder is not null and o.due_at > at
+    ) taken cross join lateral (
+        select coalesce(sum(n), 0) as lately, coalesce(sum(n) filter (where nth <= 2), 0) as just_now
+        from unnest(sagas_spent_v1(q.spent, q.spent_at, greatest(
+            q.spent_at, floor(extract(epoch from at) * 20 / q.period)::bigint))) with ordinality as u (n, nth)
+    ) begun
+    where taken.places >= q.concurrency
+       or q.rate is not null -- which leaves room for a moment, now and then
+          and (begun.lately + taken.published >= q.rate or begun.just_now > 0)
+$$;
+
 -- How many more rows may be published, or begun, of these queues. A worker whose lease ended has lost its place where
 -- `fence` says so: the token of its row goes up, so that it notices. One that is in the middle of a local step, whose
 -- row is locked, has not.
@@ -73,6 +90,7 @@ begin
             select q.rate - lately - count(*) into lately from sagas_slot s where s.queue = q.name and not s.begun;
             room := least(room, lately);
         end if;
+        room := case when room < 0 then 0 else room end; -- a limit that was lowered while more than that is at work
         return next;
     end loop;
 end $$;
@@ -98,6 +116,8 @@ begin
     select coalesce(array_agg(b.row_id), '{}') into turned_away from sagas_behind_v1(ids, at, true) b;
     for q in select l.* from sagas_queue l
             where l.name in (select b.queue from sagas_outbox b where b.id = any(ids)) order by l.name loop
+        lately := null; -- what a rate leaves; without one nothing is counted
+        now_cell := null;
         delete from sagas_slot s where s.queue = q.name and not exists (
             select from sagas_outbox b
             where b.id = s.outbox_id and b.token = s.token and b.holder is not null and (s.begun or b.due_at > at));
