@@ -30,6 +30,7 @@ NEXT: Final[Mapping[str, str]] = {
     why.UNREADABLE: "Compare it with its log, and make it again from there (`sagas rebuild`).",
     why.LACKS: "Compare it with its log, and make it again from there (`sagas rebuild`).",
     why.OVERDUE: "Look whether a relay runs, and a worker of this queue.",
+    why.FULL: "It goes on by itself when its turn comes; a wider limit lets more of them work at a time.",
 }
 COMMANDS: Final[Mapping[str, str]] = {
     why.PAUSED: "resume %(saga)s --reason WHY",
@@ -44,6 +45,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     why.UNREADABLE: "verify %(saga)s",
     why.LACKS: "verify %(saga)s",
     why.OVERDUE: "doctor",
+    why.FULL: "queues",
 }
 ACTIONS: Final[Mapping[str, str]] = {
     "redo": "redo %(saga)s %(step)s --reason WHY",

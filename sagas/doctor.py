@@ -202,10 +202,24 @@ def _queues(rows: Rows, settings: Settings) -> Iterator[Problem]:
                 f"relay or worker has taken it ({each.due} rows are due)",
                 f"Start `sagas relay` (or `sagas worker`); does one of them serve queue {each.queue}?",
             )  # fmt: skip
+        if each.unserved:
+            yield _error(
+                "dead-workers", f"queue {each.queue}: {each.unserved} rows were published three times or more, and no "
+                f"worker begins any", f"Start a Celery worker with `-Q {each.queue}`; or is the name wrong in queue=?",
+            )  # fmt: skip
         if each.expired:
             yield _warning(
                 "expired-claims", f"queue {each.queue}: the claims of {each.expired} rows have ended, and nobody has "
                 f"taken them over", "Their workers died; the next relay or worker takes them over.",
+            )  # fmt: skip
+
+
+def _messages(rows: Rows, settings: Settings) -> Iterator[Problem]:
+    for each in rows("measure_messages", {}):
+        if each.dead:
+            yield _warning(
+                "dead-messages", f"{each.dead} messages to {each.destination} were given up; each holds up what comes "
+                f"after it under its ordering key", "See `sagas messages dead`; then replay or drop them.",
             )  # fmt: skip
 
 
@@ -270,5 +284,6 @@ def _aliases() -> Iterator[Problem]:
 
 
 LOOKS: Final[tuple[Look, ...]] = (
-    _server, _objects, _numbers, _tables, _transactions, _processes, _queues, _definitions, _pauses, _standing,
+    _server, _objects, _numbers, _tables, _transactions, _processes, _queues, _messages, _definitions, _pauses,
+    _standing,
 )  # fmt: skip

@@ -11,9 +11,10 @@ from typing import Any, Final
 import psycopg
 
 from sagas.errors import ConfigurationError
-from sagas.measure import Sample, measure, rows_of
+from sagas.measure import Sample, measure, never_counted, rows_of
 from sagas.metric_list import METRICS, Metric
 from sagas.ports import Store
+from sagas.registry import registry
 from sagas.retention import NO_JIT
 from sagas_outbox.link import Link
 
@@ -81,7 +82,9 @@ class Collector:
             connection.execute("set transaction isolation level repeatable read, read only")  # one moment for all
             connection.execute(NO_JIT)
             connection.execute(f"set local statement_timeout = '{int(LONGEST * 1000)}ms'")
-            self._samples = [self._grown(each) for each in measure(rows_of(connection), self._store.settings)]
+            found = {each[:2]: self._grown(each) for each in measure(rows_of(connection), self._store.settings)}
+        unseen = {each[:2]: each for each in never_counted(registry.definitions())}
+        self._samples = list((unseen | found).values())
         self._fresh_until = time.monotonic() + SHARE * (time.monotonic() - began)
         return self._samples
 
@@ -100,9 +103,9 @@ def _family(metric: Metric) -> Any:
 
 def text(collector: Collector) -> bytes:
     """The metrics in Prometheus' text format."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(collector)
-    return generate_latest(registry)
+    collectors = CollectorRegistry(auto_describe=False)
+    collectors.register(collector)
+    return generate_latest(collectors)
 
 
 def serve(store: Store, *, port: int, address: str = "0.0.0.0") -> tuple[int, Any]:
@@ -116,10 +119,10 @@ def serve(store: Store, *, port: int, address: str = "0.0.0.0") -> tuple[int, An
     Raises:
         ConfigurationError: the port cannot be had.
     """
-    registry, collector = CollectorRegistry(auto_describe=False), Collector(store)
-    registry.register(collector)
+    collectors, collector = CollectorRegistry(auto_describe=False), Collector(store)
+    collectors.register(collector)
     try:
-        server, thread = start_http_server(port, addr=address, registry=registry)
+        server, thread = start_http_server(port, addr=address, registry=collectors)
     except OSError as problem:
         raise ConfigurationError(f"metrics: port {port} of {address} cannot be had: {problem}") from problem
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -16,6 +16,7 @@ from psycopg.rows import namedtuple_row
 
 from sagas import clock, stuck
 from sagas import metric_list as m
+from sagas.definition import Saga
 from sagas.machine import TERMINAL
 from sagas.metric_list import Metric
 from sagas.ports import Connection
@@ -77,6 +78,10 @@ def measure(rows: Rows, settings: Settings) -> Iterator[Sample]:
     for (name, reason), count in sorted(found.items()):
         yield Sample(m.STUCK, (name, reason), count)
     yield from _queues(rows("measure_queues", {}))
+    for each in rows("measure_messages", {}):
+        yield Sample(m.MESSAGES_WAITING, (each.destination,), each.waiting)
+        yield Sample(m.MESSAGES_DEAD, (each.destination,), each.dead)
+        yield Sample(m.MESSAGES_AGE, (each.destination,), each.oldest_seconds)
     ((late,),) = rows("measure_timers", {})
     yield Sample(m.TIMER_LAG, (), late)
     ((behind,),) = rows("measure_schedules", {})
@@ -104,6 +109,23 @@ def counters(tallies: Sequence[Any], under_way: Sequence[Any]) -> Iterator[Sampl
         yield from _added_up(metric, tallies)
     yield Sample(m.STALE_CLAIMS, (), sum(each.count for each in tallies if each.what in m.STALE_CLAIMS.counts))
     yield from _bodies(counted)
+
+
+def never_counted(definitions: Iterable[type[Saga[Any]]]) -> Iterator[Sample]:
+    """Every counter of what may yet happen, at zero: an increase from nothing is one that no alert sees.
+
+    Args:
+        definitions: all that this process knows.
+    """
+    for each in definitions:
+        name = each.saga_name
+        yield Sample(m.STARTED, (name,), 0)
+        yield from (Sample(m.ENDED, (name, status.value), 0) for status in TERMINAL)
+        for metric in m.COUNTERS:
+            if metric.labels == ("name",):
+                yield Sample(metric, (name,), 0)
+            else:
+                yield from (Sample(metric, (name, step.name), 0) for step in each.plan.steps)
 
 
 def _fresh(under_way: Sequence[Any]) -> Mapping[str, int]:
@@ -156,6 +178,7 @@ def _queues(queues: Sequence[Any]) -> Iterator[Sample]:
         yield Sample(m.DUE, (each.queue,), each.due)
         yield Sample(m.LATER, (each.queue,), each.later)
         yield Sample(m.PUBLISHED, (each.queue,), each.published)
+        yield Sample(m.UNSERVED, (each.queue,), each.unserved)
         yield Sample(m.RUNNING, (each.queue,), each.running)
         yield Sample(m.EXPIRED_NOW, (each.queue,), each.expired)
         yield Sample(m.QUEUE_AGE, (each.queue,), each.oldest_seconds)

@@ -70,11 +70,22 @@ OLDEST: Final = _gauge("oldest_open_seconds", "Age of the oldest saga that has n
 DUE: Final = _gauge("queue_due", "Outbox rows that are due and held by nobody", "queue")
 LATER: Final = _gauge("queue_later", "Outbox rows that are not due yet: timers, backoffs", "queue")
 PUBLISHED: Final = _gauge("queue_published", "Outbox rows published and not begun", "queue")
+UNSERVED: Final = _gauge(
+    "queue_unserved", "Outbox rows published three times or more, while no worker has any of their queue", "queue"
+)
 RUNNING: Final = _gauge("queue_running", "Outbox rows that workers hold", "queue")
 EXPIRED_NOW: Final = _gauge("queue_expired", "Outbox rows whose worker's claim has ended", "queue")
 QUEUE_AGE: Final = _gauge("queue_oldest_seconds", "For how long the oldest due row has been due", "queue")
 RELAY_LAG: Final = _gauge(
-    "relay_lag_seconds", "For how long the oldest row has been due that no relay or worker ever took", "queue"
+    "relay_lag_seconds", "For how long the oldest row has been due that no relay or worker ever took, and should have",
+    "queue",
+)  # fmt: skip
+MESSAGES_WAITING: Final = _gauge("messages_waiting", "Plain messages that are not sent yet", "destination")
+MESSAGES_DEAD: Final = _gauge(
+    "messages_dead", "Plain messages that were given up: somebody has to decide", "destination"
+)
+MESSAGES_AGE: Final = _gauge(
+    "messages_oldest_seconds", "For how long the oldest plain message has been due", "destination"
 )
 TIMER_LAG: Final = _gauge("timer_lag_seconds", "How late the timer is that should have gone off first")
 SCHEDULER_LAG: Final = _gauge("scheduler_lag_seconds", "How late the schedule is that should have ticked first")
@@ -84,5 +95,6 @@ MEASURED: Final = _gauge("measure_seconds", "How long it took to measure all of 
 
 METRICS: Final[tuple[Metric, ...]] = (
     STARTED, ENDED, *COUNTERS, STALE_CLAIMS, SECONDS, OPEN, WAITING, FAILING, PARKED, PAUSED, STUCK, OLDEST, DUE, LATER,
-    PUBLISHED, RUNNING, EXPIRED_NOW, QUEUE_AGE, RELAY_LAG, TIMER_LAG, SCHEDULER_LAG, PROCESSES, ARCHIVED, MEASURED,
+    PUBLISHED, UNSERVED, RUNNING, EXPIRED_NOW, QUEUE_AGE, RELAY_LAG, MESSAGES_WAITING, MESSAGES_DEAD, MESSAGES_AGE,
+    TIMER_LAG, SCHEDULER_LAG, PROCESSES, ARCHIVED, MEASURED,
 )  # fmt: skip

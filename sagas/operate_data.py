@@ -46,7 +46,7 @@ def of_saga(
         "held_by": [
             {"because": "parked child" if each.kind == "child" else "before it in its line", "step": each.step,
              "id": each.id, "name": each.name, "key": each.key}
-            for each in held if each.saga_id == saga.id and each.kind != "late"
+            for each in held if each.saga_id == saga.id and each.kind in ("child", "line")
         ],
         "at": [_at_hand(each) for each in at],
     }  # fmt: skip

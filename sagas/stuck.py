@@ -9,7 +9,8 @@ quiet      work of it that waits for nothing has brought no log entry for longer
            more.
 
 A step that waits for a signal, a time, its children or a semantic lock waits for something, until its time has come.
-Who is not the first in the line of its ordering key waits for that one: if the first is stuck, it alone is named.
+Who is not the first in the line of its ordering key waits for that one: if the first is stuck, it alone is named. Who
+waits for a place in a queue at its limit waits for whoever is at work there.
 `stuck` is the rule; `stuck.sql` is the same rule for all sagas of a database, and a test compares the two.
 """
 
@@ -61,7 +62,7 @@ class Work:
     due_at: float
     first_begun_at: float | None = None
     paused: bool = False  # its queue
-    behind: bool = False  # it is not the first in the line of its ordering key
+    behind: bool = False  # it is not the first in the line of its ordering key, or its queue is at its limit
 
 
 def stuck(

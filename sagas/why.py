@@ -34,13 +34,14 @@ CHILDREN: Final = "%(step)s waits for the sagas that it started: %(started)s of 
 CHILD_PARKED: Final = "%(name)s %(id)s (key %(key)s), which %(step)s started, is parked: %(error)s"
 BEHIND: Final = "%(step)s waits in the line of %(line)s, which %(name)s %(id)s (key %(key)s) is first in"
 OVERDUE: Final = "work in queue %(queue)s has been due since %(until)s (%(left)s), and nobody takes it"
+FULL: Final = "%(step)s waits for a place in queue %(queue)s, which is at its limit"
 UNDOES: Final = "%(step)s waits until what it started is undone"
 BACKS_OFF: Final = "%(step)s starts its saga anew at %(until)s (%(left)s)"
 SLEEPS: Final = "%(step)s sleeps until %(until)s (%(left)s)"
 LOCK: Final = "%(step)s waits for a semantic lock until %(until)s (%(left)s)"
 TEXTS: Final = (
     LOCK, UNKNOWN, CHANGED, PAUSED, DEFINITION_PAUSED, QUEUE_PAUSED, SIGNAL, SIGNAL_UNTIL, SLEEPS, CHILD, CHILDREN,
-    CHILD_PARKED, UNDOES, BACKS_OFF, BEHIND, OVERDUE, UNREADABLE, LACKS,
+    CHILD_PARKED, UNDOES, BACKS_OFF, BEHIND, OVERDUE, FULL, UNREADABLE, LACKS,
 )  # fmt: skip
 
 
@@ -144,6 +145,8 @@ def _held(held_by: Iterable[HeldLine]) -> Iterator[Reason]:
             yield Reason(text=BEHIND, values=values | {"line": each.error})
         elif each.kind == "child":
             yield Reason(text=CHILD_PARKED, values=values | {"error": each.error})
+        elif each.kind == "full":
+            yield Reason(text=FULL, values={"step": each.step, "queue": each.name})
 
 
 def _overdue(held_by: Iterable[HeldLine]) -> Iterator[Reason]:

@@ -45,4 +45,4 @@ def held_by(sagas: QuerySet[Any], found: Iterable[SagaRow]) -> list[Any]:
     lines = rows(sagas.db, "held_by", {"ids": ids, "limit": MOST_HELD}) if ids else []
     others = {line.id for line in lines if line.kind != "late"}
     seen = set(sagas.filter(pk__in=others).values_list("pk", flat=True)) if others else set()
-    return [line for line in lines if line.kind == "late" or line.id in seen]
+    return [line for line in lines if line.kind in ("late", "full") or line.id in seen]

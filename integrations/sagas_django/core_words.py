@@ -121,6 +121,8 @@ WORDS = (
     gettext_noop("%(name)s %(id)s (key %(key)s), which %(step)s started, is parked: %(error)s"),
     gettext_noop("%(step)s waits until what it started is undone"),
     gettext_noop("%(step)s starts its saga anew at %(until)s (%(left)s)"),
+    gettext_noop("%(step)s waits for a place in queue %(queue)s, which is at its limit"),
+    gettext_noop("It goes on by itself when its turn comes; a wider limit lets more of them work at a time."),
     gettext_noop("%(step)s waits in the line of %(line)s, which %(name)s %(id)s (key %(key)s) is first in"),
     gettext_noop("work in queue %(queue)s has been due since %(until)s (%(left)s), and nobody takes it"),
     gettext_noop("its row cannot be read"),

@@ -104,8 +104,8 @@ grant update (at) on sagas_inbox to sagas_relay; -- which locking a row in order
 
 -- Operator, in the admin and on the command line: requests, pauses, limits, schedules, dead messages, stale locks.
 grant sagas_application to sagas_operator;
-grant execute on function sagas_spent_v1(integer[], bigint, bigint), sagas_unlock_v1(uuid, timestamptz, bigint[])
-    to sagas_operator;
+grant execute on function sagas_spent_v1(integer[], bigint, bigint), sagas_full_v1(timestamptz),
+    sagas_unlock_v1(uuid, timestamptz, bigint[]) to sagas_operator;
 grant select on sagas_outbox, sagas_dedupe, sagas_signal, sagas_pause, sagas_pace, sagas_message, sagas_inbox,
     sagas_schedule, sagas_process, sagas_tombstone, sagas_archive, sagas_tally, sagas_lock, sagas_queue, sagas_slot,
     sagas_v_status, sagas_v_steps, sagas_v_failures, sagas_v_attempts, sagas_v_queues to sagas_operator;

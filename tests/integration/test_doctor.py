@@ -75,6 +75,52 @@ def test_relays_that_are_not_there() -> None:
     sql("delete from sagas_process")
 
 
+def unclaimed() -> None:
+    """Work that has been due for long, and that nobody has ever taken."""
+    begin(Externals, "a")
+    sql("update sagas_outbox set due_at = clock_timestamp() - interval '400 seconds'")
+    assert "dead-relays" in found()
+
+
+@pytest.mark.parametrize(
+    "explained",
+    [
+        "insert into sagas_pause (kind, name, actor, reason) values ('queue', 'default', 'ann', 'test')",
+        "insert into sagas_queue (name, rate, period, spent, spent_at, actor) values ('default', 1, 3600, '{1}',"
+        " floor(extract(epoch from clock_timestamp()) * 20 / 3600), 'ann')",
+        "insert into sagas_outbox (saga_id, kind, step, direction, queue, due_at, holder)"
+        " select saga_id, kind, 'other', direction, queue, clock_timestamp() + interval '1 hour', 'relay:x'"
+        " from sagas_outbox",
+    ],
+    ids=["paused", "at its limit", "the window is full"],
+)
+def test_work_that_waits_for_a_reason_blames_no_relay(explained: str) -> None:
+    """A pause, a limit that is reached, and more work than goes into the broker at a time."""
+    unclaimed()
+    sql(explained)
+    assert "dead-relays" not in found()
+
+
+def test_workers_that_are_not_there() -> None:
+    """Work that relays publish again and again, in a queue that no worker serves."""
+    begin(Externals, "a")
+    sql("update sagas_outbox set holder = 'relay:x', publishes = 3, due_at = clock_timestamp() + interval '80 seconds'")
+    problem = found()["dead-workers"]
+    assert problem.level is Level.ERROR and "queue default" in problem.message and "-Q default" in problem.hint
+    sql("update sagas_outbox set publishes = 2")
+    assert "dead-workers" not in found()
+
+
+def test_messages_that_were_given_up() -> None:
+    """Each holds up its key, and nobody is told otherwise."""
+    sql("insert into sagas_message (message_id, destination, state, payload, finished_at)"
+        " values (gen_random_uuid(), 'shop.pay', 'dead', '{}', clock_timestamp())")  # fmt: skip
+    try:
+        assert found()["dead-messages"].message.startswith("1 messages to shop.pay")
+    finally:
+        sql("delete from sagas_message")
+
+
 def test_claims_that_ended() -> None:
     """Workers that died, and nobody took over."""
     begin(Externals, "a")

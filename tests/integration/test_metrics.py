@@ -100,6 +100,28 @@ def test_what_happened_is_counted(collector: Collector, world: World) -> None:
     assert value("step_seconds_sum", 'direction="do",name="test.trip",step="charge"') > 0
 
 
+def test_counters_begin_at_zero(collector: Collector) -> None:
+    """The first late answer of a step is an increase, which an alert sees."""
+    found = scrape(collector)
+    assert found["sagas_late_answers_total", 'name="test.trip",step="book"'] == 0
+    assert found["sagas_started_total", 'name="test.trip"'] == 0
+    assert found["sagas_ended_total", 'name="test.trip",status="compensated"'] == 0
+
+
+def test_messages_are_measured(collector: Collector) -> None:
+    """By destination: those that wait, for how long, and those that were given up; not those that are sent."""
+    sql("insert into sagas_message (message_id, destination, state, payload, due_at, finished_at)"
+        " select gen_random_uuid(), 'shop.pay', state, '{}', now() - interval '90 s',"
+        " case when state <> 'waiting' then now() end from unnest('{waiting,dead,sent}'::text[]) state")  # fmt: skip
+    try:
+        found = scrape(collector)
+    finally:
+        sql("delete from sagas_message")
+    assert found["sagas_messages_waiting", 'destination="shop.pay"'] == 1
+    assert found["sagas_messages_dead", 'destination="shop.pay"'] == 1
+    assert 90 <= found["sagas_messages_oldest_seconds", 'destination="shop.pay"'] < 120
+
+
 def test_claims_and_dedupe_are_counted(collector: Collector, world: World) -> None:
     """Work taken over from a worker that died, and answers that the dedupe table had."""
     saga = begin(Asked, "expired")

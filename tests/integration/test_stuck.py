@@ -59,6 +59,23 @@ def behind(row: OutboxRow) -> bool:
     return row.ordering_key is not None and row.pk != line.order_by("place", "id").first().pk
 
 
+def full() -> set[str]:
+    """The queues that are at their limit."""
+    with connection.cursor() as cursor:
+        cursor.execute("select sagas_full_v1(clock_timestamp())")
+        return {name for (name,) in cursor.fetchall()}
+
+
+def at_its_limit(queue: str, row: OutboxRow) -> None:
+    """A queue with one place, which a row has that a worker holds."""
+    sql("insert into sagas_queue (name, concurrency, actor) values (%s, 1, 'test')", queue)
+    sql(
+        "update sagas_outbox set holder = 'worker:x', due_at = clock_timestamp() + interval '1 hour' where id = %s",
+        row.pk,
+    )
+    sql("insert into sagas_slot (outbox_id, queue, token, begun) values (%s, %s, %s, true)", row.pk, queue, row.token)
+
+
 def by_rule(moment: float) -> dict[str, str]:
     """What the rule says of each saga, by its key."""
     settings = DjangoStore("default").settings
@@ -78,7 +95,8 @@ def by_rule(moment: float) -> dict[str, str]:
         )  # fmt: skip
         work = [
             Work(
-                behind=behind(row), step=row.step, due_at=row.due_at.timestamp(),
+                behind=behind(row) or (row.holder is None and row.queue in full()), step=row.step,
+                due_at=row.due_at.timestamp(),
                 first_begun_at=row.first_begun_at and row.first_begun_at.timestamp(),
                 paused=any(each.kind == "queue" and each.name == row.queue for each in held),
             )
@@ -121,6 +139,10 @@ def test_rule_and_sql_agree(seed: int) -> None:
                 told = {"blocked": until}
             sql("update sagas_saga s set steps = jsonb_build_object(o.step, %s::jsonb) from sagas_outbox o"
                 " where o.saga_id = s.id and s.id = %s", json.dumps(told), saga.id)  # fmt: skip
+    if seed == 2:
+        begin(Queues, "at-work")
+        at_its_limit("elsewhere", OutboxRow.objects.latest("id"))
+        assert full() == {"elsewhere"}
     if seed % 2:
         with ports.store("default").connect() as raw:
             pauses.pause(raw, Scope.DEFINITION, Charge.saga_name, version=0, actor="", reason="test")
@@ -202,3 +224,28 @@ def test_of_a_line_only_the_first_is_stuck() -> None:
     out = io.StringIO()
     call_command("sagas", "list", stdout=out)
     assert out.getvalue().count(first) == 2 and out.getvalue().count("and nobody takes it") == 1
+
+
+def test_work_that_waits_for_a_place_in_a_queue_is_not_stuck() -> None:
+    """It waits for whoever is at work there, and says so; whose worker is gone leaves its place."""
+    at_work = begin(Trip, "at-work")
+    begin(Trip, "waits")
+    at_its_limit("default", OutboxRow.objects.get(saga_id=at_work.id))
+    sql("update sagas_outbox set due_at = clock_timestamp() - interval '400 seconds' where holder is null")
+    assert by_sql() == {}
+    out = io.StringIO()
+    call_command("sagas", "show", "test.trip:waits", stdout=out)
+    assert "waits     book waits for a place in queue default, which is at its limit" in out.getvalue()
+    sql("update sagas_outbox set due_at = clock_timestamp() - interval '1 second' where holder is not null")
+    assert by_sql() == {"waits": Stuck.OVERDUE}
+
+
+def test_a_rate_that_is_used_up_explains_a_wait() -> None:
+    """For as long as what the period allows has been begun; afterwards nobody takes the work."""
+    begin(Trip, "waits")
+    sql("update sagas_outbox set due_at = clock_timestamp() - interval '400 seconds'")
+    sql("insert into sagas_queue (name, rate, period, spent, spent_at, actor) values ('default', 2, 3600, '{0,0,0,2}',"
+        " floor(extract(epoch from clock_timestamp()) * 20 / 3600), 'test')")  # fmt: skip
+    assert by_sql() == {}
+    sql("update sagas_queue set spent_at = spent_at - 30")
+    assert by_sql() == {"waits": Stuck.OVERDUE}

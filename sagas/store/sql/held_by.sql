@@ -1,5 +1,6 @@
 -- What keeps sagas waiting that their own rows do not tell. Other sagas: parked ones among those that they started, or
--- these; the first in the line of their ordering key. And that nobody takes their work: a queue's name is in `name` then.
+-- these; the first in the line of their ordering key. A queue at its limit, or that nobody takes their work: a queue's
+-- name is in `name` then.
 with recursive below as (
     select w.id as saga_id, null::text as step, w.id, 0 as depth from unnest(%(ids)s::uuid[]) as w (id)
     union all
@@ -32,7 +33,8 @@ where o.saga_id = any(%(ids)s::uuid[]) and o.kind = 'step' and o.ordering_key is
   and (select exists (select from sagas_outbox l where l.kind = 'step' and l.ordering_key is not null))
 limit %(limit)s)
 union all
-(select o.saga_id, 'late', coalesce(o.step, o.kind), o.saga_id, o.queue, '', '', o.due_at
+(select o.saga_id, case when o.kind = 'step' and o.queue in (select f from sagas_full_v1(clock_timestamp()) f)
+        then 'full' else 'late' end, coalesce(o.step, o.kind), o.saga_id, o.queue, '', '', o.due_at
 from sagas_outbox o
 where o.saga_id = any(%(ids)s::uuid[]) and o.holder is null and o.due_at < clock_timestamp() - interval '10 seconds'
   and not exists (select from sagas_pause p where p.kind = 'queue' and p.name = o.queue)

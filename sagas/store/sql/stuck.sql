@@ -5,6 +5,8 @@ with clock as materialized (
 ), limits as materialized (
     select * from unnest(%(names)s::text[], %(versions)s::int[], %(steps)s::text[], %(seconds)s::float8[])
         as l (name, version, step, seconds)
+), full_up as materialized (
+    select f.name from clock cross join lateral sagas_full_v1(clock.now) as f (name)
 ), open as (
     select s.id, s.name, s.version, s.key, s.steps, s.updated_at from sagas_saga s
     where s.finished_at is null and s.parked_from is null and not s.paused
@@ -18,6 +20,7 @@ with clock as materialized (
         greatest(s.updated_at, o.first_begun_at) as since
     from open s join sagas_outbox o on o.saga_id = s.id
     where not exists (select from sagas_pause p where p.kind = 'queue' and p.name = o.queue)
+      and not (o.kind = 'step' and o.holder is null and o.queue in (select full_up.name from full_up))
       and (o.ordering_key is null or o.kind <> 'step' or not exists ( -- else the first in its line is to be seen to
           select from sagas_outbox a where a.queue = o.queue and a.ordering_key = o.ordering_key and a.kind = 'step'
             and (a.place, a.id) < (o.place, o.id)))
