@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec import Raw
 from msgspec.structs import replace
 
-from sagas.events import Direction, Entry, Facts, Kind
+from sagas.events import Direction, Entry, Facts, Kind, Source
 from sagas.states import State, Status, StepState, StepStatus, Track
 
 UNTOUCHED: Final = StepState()
@@ -208,7 +208,9 @@ def _cancel_requested(state: State, entry: Entry) -> State:
 
 
 def _parked(state: State, entry: Entry) -> State:
-    work = {_track_field(entry.data): _counted(state, entry)}
+    work: dict[str, Any] = {_track_field(entry.data): _counted(state, entry)}
+    if entry.data.source is Source.CHILDREN:
+        work |= {"started": 0, "recalled": False}  # begun anew, if at all
     state = _opened(_with_step(state, entry, open=False, parked=True, blocked=None, **work), entry.data.open)
     parked_from = state.parked_from or state.status
     return replace(state, status=Status.PARKED, parked_from=parked_from, error=entry.data.reason)
@@ -224,8 +226,9 @@ def _retried(state: State, entry: Entry) -> State:
     going_forward = name == Direction.DO.value
     changes: dict[str, Any] = {"parked": False, "open": state.failing and going_forward}
     changes |= {name: replace(_new_budget(track), closed=entry.data.closed)}
-    if resumed.steps.get(entry.step or "", UNTOUCHED).status is StepStatus.WAITING:
-        changes |= {"status": StepStatus.PENDING, "until": None, "started": 0, "recalled": False}  # it waits anew
+    step = resumed.steps.get(entry.step or "", UNTOUCHED)
+    if step.status is StepStatus.WAITING and not step.started:  # children that were started are still its own
+        changes |= {"status": StepStatus.PENDING, "until": None}  # it waits anew
     resumed = _with_step(resumed, entry, **changes)
     return resumed if resumed.failing else _frontier_only(resumed)
 

@@ -58,9 +58,20 @@ class Draft:
         self.entries[-1] = replace(entry, data=replace(entry.data, retry_in=delay or None))
         self.delay = delay
 
-    def park(self, a: Attempt, reason: str, *, lost: int = 0, unknown: bool = False) -> None:
-        beside = self._beside(a.step) if look.running(self.state) else ()
-        self.answer(Kind.PARKED, a, begun=lost, unknown=unknown, reason=reason, open=beside)
+    def park(self, a: Attempt, reason: str, *, lost: int = 0, unknown: bool = False, round_over: bool = False) -> None:
+        """Stop, until a person has decided.
+
+        Args:
+            a: the delivery.
+            reason: why, for that person.
+            lost: begun bodies that this accounts for.
+            unknown: one of them has an outcome that nobody knows.
+            round_over: the children of the step came to nothing: who goes on with it starts them anew.
+        """
+        beside, source = self._beside(a.step) if look.running(self.state) else (), None
+        if round_over:
+            lost, source = 1, Source.CHILDREN
+        self.answer(Kind.PARKED, a, begun=lost, unknown=unknown, reason=reason, open=beside, source=source)
 
     def park_misfit(self, e: Failed) -> None:
         """What is stored cannot be read: the code or the row is wrong, the step has neither been tried nor failed."""

@@ -95,20 +95,27 @@ def _goes_on(state: State) -> bool:
 def _ended(d: Draft, e: Children, planned: StepPlan, *, stop: bool, complete: bool) -> None:
     """None of them is open any more."""
     a = Attempt(step=e.step, direction=Direction.DO, now=e.now, jitter=e.jitter)
-    if complete and e.problem:
-        d.park(a, e.problem)
-    elif complete:
+    if complete and e.problem and not (stop and _children_can_be_undone(planned)):
+        d.park(a, e.problem)  # it keeps its children: who retries has them looked at again, who cancels has them undone
+    elif complete and not e.problem:
         d.log(Kind.STEP_DONE, e.step, direction=Direction.DO, source=Source.CHILDREN, result=e.result)
         d.turn_back_if_asked(a)
     elif e.completed and d.plan.may_turn_back(e.step) and planned.undo and planned.undo.children:
         _undo_the_completed(d, e)  # first what came of the others; their end is told like any
     elif e.aborted and not stop:
-        d.park(a, f"{e.reason}; cancel this saga, or retry it, which starts what did not complete anew", lost=1)
+        d.park(
+            a, f"{e.reason}; cancel this saga, or retry it, which starts what did not complete anew", round_over=True
+        )
     elif stop:
         d.log(Kind.STEP_NOT_DONE, e.step, direction=Direction.DO, reason=e.reason)
         d.turn_back(e.step, look.why_stopping(d.state), failed=False)
     else:
         _failed(d, a, planned, e.reason)
+
+
+def _children_can_be_undone(planned: StepPlan) -> bool:
+    """Whether the saga may turn back though they have completed: no compensation needs their result for that."""
+    return not planned.pivot and (planned.undo is None or planned.undo.children)
 
 
 def _undo_the_completed(d: Draft, e: Children) -> None:
@@ -131,16 +138,18 @@ def _failed(d: Draft, a: Attempt, planned: StepPlan, reason: str) -> None:
         d.answer(Kind.STEP_NOT_DONE, a, begun=1, error=ErrorText("ChildFailed", reason))
         d.turn_back(a.step, reason)
     else:
-        d.park(a, f"after the pivot: {reason}", lost=1)
+        d.park(a, f"after the pivot: {reason}", round_over=True)
 
 
 def _seen_undoing(d: Draft, e: Children, step: StepState) -> None:
     work = Work(e.step, Direction.UNDO)
     if not step.recalled or work not in look.frontier(d.plan, d.state) or e.open or e.completed:
         return
-    if e.aborted and not step.undo.budget:  # what is left of it nobody knows; who retries says that it is in order
+    gone = step.started - e.undone - e.aborted
+    why = e.reason if e.aborted else f"{gone} of its children are not in the database any more" if gone > 0 else ""
+    if why and not step.undo.budget:  # what is left of it nobody knows; who retries says that it is in order
         a = Attempt(step=e.step, direction=Direction.UNDO, now=e.now)
-        d.park(a, f"{e.reason}; see to what it has done, then retry this saga, which takes it for undone", lost=1)
+        d.park(a, f"{why}; see to what it has done, then retry this saga, which takes it for undone", lost=1)
     else:
         d.log(Kind.UNDO_DONE, e.step, direction=Direction.UNDO, source=Source.CHILDREN)
 

@@ -329,6 +329,8 @@ def may_redo(plan: Plan, state: State, name: str) -> bool:
     if state.cancel_requested and plan.may_turn_back(name):  # somebody was told that it would be undone
         return False
     again = (name, *plan.following(name))
+    if any(step_of(state, each).parked and step_of(state, each).started for each in again):
+        return False  # its children are there, and would be forgotten: it is retried, or cancelled
     between = [plan.by_name[each] for each in again if not step_of(state, each).parked]
     done = [each for each in between if step_of(state, each.name).status is StepStatus.DONE]
     passed = [each for each in between if step_of(state, each.name).status in PASSED]

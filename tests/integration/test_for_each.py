@@ -60,6 +60,42 @@ def test_no_more_run_at_once_than_may(world: World) -> None:
     assert most == 3
 
 
+@pytest.fixture
+def too_much(world: World, settings: Any) -> Any:
+    """Six letters were sent, and what that says of them is more than may be kept: it waits for a person."""
+    settings.SAGAS = {"MAX_PAYLOAD": 1000, "WAKE": False}
+    for number in range(6):
+        world.plan(f"send-{number}", f"{number}" * 200)
+    run = begin(Letters, input=Ordered(number=6))
+    drain()
+    saga = Letters.get(key="a")
+    assert saga.status == Status.PARKED and "1,000 are allowed" in saga.error
+    return run
+
+
+def test_results_that_are_too_much_and_a_cancel(world: World, too_much: Any) -> None:
+    """Every letter is recalled, with what its own step returned."""
+    engine.cancel(Letters, key="a", reason="enough")
+    drain()
+    assert status(Letters) == Status.CANCELLED
+    assert {call.name: call.argument for call in world.calls if call.name.startswith("recall-")} == {
+        f"recall-{number}": f"{number}" * 200 for number in range(6)
+    }
+
+
+def test_results_that_are_too_much_and_a_retry(world: World, too_much: Any, settings: Any) -> None:
+    """Nothing is sent again: they are looked at once more, and there is a result where more may be kept by then."""
+    sent = [call.name for call in world.calls]
+    engine.request(Letters.saga_name, "retry", key="a", reason="again", using="default")
+    drain()
+    assert status(Letters) == Status.PARKED and "1,000 are allowed" in Letters.get(key="a").error
+    settings.SAGAS = {"WAKE": False}
+    engine.request(Letters.saga_name, "retry", key="a", reason="more is allowed now", using="default")
+    drain()
+    assert status(Letters) == Status.COMPLETED
+    assert [call.name for call in world.calls] == [*sent, "report"]
+
+
 def test_none_at_all(world: World) -> None:
     """It is done at once, with an empty result."""
     begin(Letters, input=Ordered(number=0))

@@ -347,6 +347,7 @@ _OF_WAITS: Final[dict[str, Callable[[Attempt, Call], Event]]] = {
         now=float(call[6]),
         round=int(call[7]),
         started=int(call[8]),
+        problem=str(call[9]),
     ),
     "mark_done": lambda a, call: MarkDone(str(call[1]), raw(int(call[2])), seen=int(call[3])),
     "mark_not_done": lambda a, call: MarkNotDone(str(call[1]), seen=int(call[3])),

@@ -104,7 +104,7 @@ def as_if_ended(d: Any, e: Any, planned: Any, step: Any) -> None:
 
 def as_if_undone(d: Any, e: Any, step: Any) -> None:
     """A look at children that takes all of them for undone."""
-    _SEEN_UNDOING(d, replace_struct(e, open=0, completed=0), step)
+    _SEEN_UNDOING(d, replace_struct(e, open=0, completed=0, undone=e.undone + e.open + e.completed), step)
 
 
 def earliest(state: State, names: Any, direction: Any) -> Any:

@@ -65,6 +65,10 @@ def family() -> tuple[Scenario, ...]:
             provider=KEYS, faults=1, kinds=frozenset({"timeout"}), retries=1, cancels=1,
         ),
         Scenario(
+            name="a child whose result cannot be kept", plans=(BETWEEN, KID), retries=1, cancels=1, kept=False,
+            faults=1, kinds=frozenset({"crash"}),
+        ),
+        Scenario(
             name="a child, rows lost", plans=(plan(child(), local("pack")), KID), faults=1,
             kinds=frozenset({"rows lost", "refusal"}),
         ),

@@ -53,6 +53,7 @@ class Scenario:
     waits: float = 1.0  # how long a wait lasts
     deadline: float | None = None
     latest: float = 0.0  # up to when time passes
+    kept: bool = True  # whether what children return can be kept; else their parent parks
     runs: bool = False  # the plans are runs of one saga, each of which goes on from the one before
     effects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # steps that guard several, by name
     calm: bool = False  # a request that was sent is answered, and its guarded answer kept
@@ -69,7 +70,7 @@ class Scenario:
             object.__setattr__(self, "plans", (replace(self.plans[0], steps=tuple(blind)),))
         object.__setattr__(self, "brains", tuple(Brain(plan, self.deadline) for plan in self.plans))
         object.__setattr__(self, "store", Store(self.brains, self.rules, timed=self.latest > 0, effects=self.effects))
-        self.store.latest = self.latest
+        self.store.latest, self.store.kept = self.latest, self.kept
 
     def start(self) -> World:
         """Right after the callers have committed."""

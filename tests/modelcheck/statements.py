@@ -87,6 +87,7 @@ class Store:
         self.family = any(step.children for brain in brains for step in brain.plan.steps)
         self.ages = any(step.key_ttl is not None for brain in brains for step in brain.plan.steps)
         self.timed, self.latest = timed or self.ages, 0.0
+        self.kept = True  # whether what children return can be
 
     # --- claim.sql, release.sql -------------------------------------------------------------------------------
 
@@ -152,6 +153,7 @@ class Store:
                     *standing(self.brains, world),
                     self.noticed(world),
                     *brain.begotten(saga.state, row.step),
+                    "" if self.kept else "what its child returned is too large",
                 )
             )
         return made.but(phase=BACK) if first or paused else made

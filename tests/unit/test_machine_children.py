@@ -163,6 +163,76 @@ def test_what_a_child_completed_is_undone_in_its_place() -> None:
     assert [row.step for row in life.last.rows] == ["before"]
 
 
+PROBLEM = "the results take 9 bytes together, 5 are allowed"
+
+
+def test_children_whose_result_cannot_be_kept_are_not_forgotten() -> None:
+    """They have completed: who retries has them looked at again, and who cancels has them undone."""
+    life = waiting()
+    life.stand(completed=1, problem=PROBLEM)
+    life.must_be(Status.PARKED)
+    life.tell(RetryNow())
+    assert isinstance(life.assessed(), Looks)
+    life.stand(completed=1, problem=PROBLEM)
+    life.must_be(Status.PARKED)
+    life.tell(Cancel())
+    assert isinstance(life.assessed(), Recalled)
+    life.tell(Recalled(life.at("kid")))
+    life.stand(completed=1, problem=PROBLEM)
+    assert life.does == ["undo"]
+    life.stand(undone=1)
+    life.must_be(Status.COMPENSATING)
+    assert [work.step for work in machine.frontier(life.plan, life.state)] == ["before"]
+
+
+def test_a_cancel_that_came_before_their_result_was_missed_undoes_them() -> None:
+    """Also when the last child completed in spite of it."""
+    life = waiting()
+    life.tell(Cancel())
+    life.tell(Recalled(life.at("kid")))
+    life.stand(completed=1, problem=PROBLEM)
+    assert life.does == ["undo"]
+
+
+def test_a_retry_after_the_deadline_undoes_them() -> None:
+    """What was started is not forgotten."""
+    life = Life(ONE)
+    life.state = started(ONE, 50.0).state
+    life.done("before")
+    life.begets()
+    life.stand(completed=1, problem=PROBLEM)
+    life.tell(RetryNow())
+    assert isinstance(life.assessed(now=60.0), Recalled)
+
+
+def test_a_pivot_that_completed_without_its_result_never_turns_back() -> None:
+    """It has decided the saga, and waits for a person whatever is asked."""
+    life = Life(plan(local("before"), child("kid", pivot=True)))
+    life.done("before")
+    life.begets()
+    life.tell(Cancel())
+    life.tell(Recalled(life.at("kid")))
+    life.stand(completed=1, problem=PROBLEM)
+    life.must_be(Status.PARKED)
+    life.tell(RetryNow())
+    life.stand(completed=1, result=Raw(b"5"))
+    life.must_be(Status.COMPLETED)
+
+
+def test_children_that_are_gone_are_not_taken_for_undone() -> None:
+    """Whoever removed them, nobody knows what is left of what they did."""
+    life = waiting()
+    life.stand(completed=1, result=Raw(b"5"))
+    life.tell(Failed(life.at("after"), ERROR, give_up=True))
+    life.tell(Recalled(life.at("kid", Direction.UNDO)))
+    life.stand()
+    life.must_be(Status.PARKED)
+    assert "1 of its children are not in the database any more" in life.state.error
+    life.tell(RetryNow())
+    life.stand()
+    assert life.kinds[-1] == "undo_done kid"
+
+
 def test_a_child_aborted_while_it_is_undone_parks_once() -> None:
     """Who retries says that it is in order."""
     life = waiting()
