@@ -19,6 +19,7 @@ from sagas import KeyConflict, OnExisting, Refused, SagaNotFound
 from sagas.retention import Pruner, move_archive, prune, prune_batch, prune_keys
 from sagas_django.models import DedupeRecord, LogEntry, OutboxRow, SagaRow
 from sagas_django.store import DjangoStore
+from tests.shop.families import Grand
 from tests.shop.sagas import Charge, Externals, Ordered, Trip
 from tests.shop.waiting import Review, Reviewed
 from tests.shop.world import World
@@ -143,6 +144,27 @@ def test_what_has_not_ended_is_never_pruned(world: World) -> None:
     age()
     assert pruned() == []
     assert SagaRow.objects.count() == 4
+
+
+def test_what_an_open_saga_may_have_to_undo_is_never_pruned(world: World) -> None:
+    """Also what its child's child has done, whose own parent has ended long ago."""
+    left: list[int] = []
+
+    def fail(run: Any) -> None:
+        age()
+        left.extend(pruned())
+        raise Refused("no thanks")
+
+    world.plan("thank", fail)
+    begin(Grand)
+    drain()
+    assert left == []
+    assert Grand.get(key="a").status == "compensated"
+    assert [name for name in world.names if name in ("unpack", "give_back", "let_go", "release")] == [
+        "unpack", "give_back", "let_go", "release",
+    ]  # fmt: skip
+    age()
+    assert sum(pruned()) == 3
 
 
 def test_a_signal_for_a_pruned_saga_is_dropped(world: World) -> None:

@@ -1,6 +1,6 @@
 -- Prune: archive a batch of sagas that ended long ago, leave their keys behind, and remove them, in one statement.
--- Left alone: whatever has work, a request or a signal on its way, and whatever belongs to a parent or to children
--- that have not ended. What another transaction has locked is left out. Only one prunes at a time. The time is that of the
+-- Left alone: whatever has work, a request or a signal on its way, and whatever belongs to children that have not ended,
+-- or to a parent, or a parent's parent, that has not: it may turn back, and undoes them then. What another transaction has locked is left out. Only one prunes at a time. The time is that of the
 -- statement, which an index can be searched by; a few moments do not matter here.
 with old as materialized (
     select s.id, s.name, s.key, s.run, s.version, s.status, s.input_hash, s.finished_at, s.parent,
@@ -14,7 +14,14 @@ with old as materialized (
       and coalesce((select 1 from sagas_outbox o where o.saga_id = s.id limit 1), 0) <> 1
       and coalesce((select 1 from sagas_outbox o
            where o.kind = 'signal' and o.ordering_key = s.name || ' ' || s.key limit 1), 0) <> 1
-      and coalesce((select 1 from sagas_saga p where p.id = s.parent and p.finished_at is null limit 1), 0) <> 1
+      and case when s.parent is null then 0 else coalesce((
+          with recursive above as (
+              select p.parent, p.finished_at from sagas_saga p where p.id = s.parent
+              union all
+              select p.parent, p.finished_at from above a join sagas_saga p on p.id = a.parent
+              where a.finished_at is not null
+          )
+          select 1 from above a where a.finished_at is null limit 1), 0) end <> 1
       and coalesce((select 1 from sagas_saga c where c.parent = s.id and c.finished_at is null limit 1), 0) <> 1
       and (select pg_try_advisory_xact_lock(7236, hashtext('sagas.prune' || current_schema())))
     order by s.finished_at
