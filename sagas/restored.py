@@ -16,16 +16,18 @@ twice does no harm.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
 import msgspec
+import psycopg
 from psycopg.rows import dict_row
 
 from sagas import machine
-from sagas.errors import UnknownSaga
+from sagas.errors import NotPossible, UnknownSaga
 from sagas.events import Doubt, Work
 from sagas.registry import registry
 from sagas.store.rows import Connection, state_of
@@ -35,6 +37,8 @@ PACKAGE: Final = "sagas.store"
 BATCH: Final = 500
 FIRST: Final = UUID(int=0)
 TRIES: Final = 5  # at a saga that workers move on meanwhile
+MOMENT: Final = 500  # milliseconds that callers may wait behind us, and that they have in between
+PATIENCE: Final = 60.0  # seconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,14 +62,30 @@ class Doubted:
 def renew(connection: Connection) -> Renewed:
     """Give every outbox row and every message that is not sent a new id, in one transaction.
 
+    It needs the tables for itself. Whoever starts sagas waits behind it, so it asks for a moment only, again and again.
+
     Args:
         connection: autocommit; of a role that may change the sequences.
+
+    Raises:
+        NotPossible: a transaction that writes to them stayed open all the time.
     """
-    with connection.transaction():
-        run(connection, query(PACKAGE, "restored_lock"), {})
-        row = run(connection, query(PACKAGE, "restored_renew"), {}).fetchone()
-        assert row is not None
-        return Renewed(rows=row[0], messages=row[1])
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            with connection.transaction():
+                connection.execute(f"set local lock_timeout = '{MOMENT}ms'")
+                run(connection, query(PACKAGE, "restored_lock"), {})
+                row = run(connection, query(PACKAGE, "restored_renew"), {}).fetchone()
+                assert row is not None
+                return Renewed(rows=row[0], messages=row[1])
+        except psycopg.errors.LockNotAvailable:
+            if time.monotonic() > end:
+                raise NotPossible(
+                    f"nothing was changed: for {PATIENCE:g} s some transaction that has written to sagas_outbox or "
+                    f"sagas_message was open; find it in pg_stat_activity, or by `sagas doctor`, end it, and try again"
+                ) from None
+            time.sleep(MOMENT / 1000)
 
 
 def doubt(connection: Connection, *, actor: str, reason: str) -> Iterator[Doubted]:

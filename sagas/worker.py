@@ -168,12 +168,12 @@ class Worker:
             duty = None if delivery.attempt is None else duty_of(delivery)
             if duty is not None and not duty.external:
                 if local and delivery.heavy:
-                    continued += self._local(job, local)
-                    local = []
+                    continued += self._record(happened) + self._local(job, local)
+                    happened, local = [], []
                 local.append(delivery)
                 if len(local) == self.settings.local_group or delivery.heavy:
-                    continued += self._local(job, local)
-                    local = []
+                    continued += self._record(happened) + self._local(job, local)
+                    happened, local = [], []
                 continue
             if self.concurrent is not None and duty is not None and duty.awaited and self.awaits(delivery):
                 self.concurrent.take(job, delivery)

@@ -193,7 +193,10 @@ class Relay:
                     self._release(connection, left)
                 return len(claimed) - len(left)
         except psycopg.Error as problem:
-            log.warning("cannot reach Postgres, trying again in %s s: %s", self.settings.poll, problem)
+            if isinstance(problem, psycopg.OperationalError | psycopg.InterfaceError):
+                log.warning("cannot reach Postgres, trying again in %s s: %s", self.settings.poll, problem)
+            else:
+                log.error("Postgres refuses to claim, nothing is published; trying again: %s", problem)
             # Leases may have run out only because nobody could renew them: give their owners time.
             self._healthy_since = time.monotonic() + self.settings.poll + self.settings.heartbeat
             return 0

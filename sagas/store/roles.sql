@@ -86,6 +86,7 @@ grant select, insert, update on sagas_saga, sagas_dedupe, sagas_pace, sagas_tall
 grant select, insert, update, delete on sagas_outbox, sagas_lock, sagas_queue, sagas_slot, sagas_process
     to sagas_worker;
 grant select on sagas_pause, sagas_signal to sagas_worker;
+grant update (at) on sagas_pause to sagas_worker; -- which locking a row needs, and no more than that
 
 -- Relay: who holds a row, and until when. Where it looks after schedules it needs sagas_application as well.
 grant execute on function sagas_spent_v1(integer[], bigint, bigint), sagas_room_v1(text[], boolean, timestamptz),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import connection, transaction
 
+from sagas import pauses
+from sagas.pauses import Scope
 from sagas.rebuild import rebuild
 from sagas.states import Status
+from sagas.store import rows
 from sagas.testing.moving import Clock
 from sagas_django.models import OutboxRow
 from sagas_django.store import DjangoStore
@@ -27,7 +31,7 @@ from tests.support.stories import (
     outbox,
     second_connection,
 )
-from tests.support.waiting import ask
+from tests.support.waiting import ask, wait_until_blocked
 from tests.support.workers import begin_due, one_worker, run_batch
 
 pytestmark = pytest.mark.usefixtures("shop")
@@ -286,3 +290,20 @@ def test_no_compensation_while_an_attempt_may_still_act(time_machine: Clock, wor
     time_machine.advance(HOUR)
     drain()
     assert log_of(saga)[2:4] != [] and world.names in (["charge", "refund"], [])
+
+
+@pytest.mark.parametrize("scope", [Scope.QUEUE, Scope.DEFINITION])
+def test_what_is_put_off_while_a_pause_ends_is_woken(scope: Scope) -> None:
+    """Whoever resumes waits for it, and does not leave it asleep until somebody looks at it again."""
+    begin(Trip)
+    name = "default" if scope is Scope.QUEUE else "test.trip"
+    with DjangoStore("default").connect() as raw, DjangoStore("default").connect() as other:
+        pauses.pause(raw, scope, name, version=0, actor="ann", reason="test")
+        held = raw.execute("select id, token from sagas_outbox").fetchall()
+        thread = threading.Thread(target=pauses.resume, args=(other, scope, name))
+        with raw.transaction():
+            rows.hold_up(raw, held, delay=300, soon=1, now=None)
+            thread.start()
+            wait_until_blocked(1)
+        thread.join(10)
+        assert raw.execute("select due_at <= clock_timestamp() from sagas_outbox").fetchall() == [(True,)]

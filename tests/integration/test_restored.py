@@ -7,12 +7,16 @@ The tables are put back to what they were, sequences too; tests/deploys does the
 from __future__ import annotations
 
 import io
+import threading
 
 import pytest
 from django.core.management import call_command
+from django.db import connection as django_connection
+from django.db import transaction
 from msgspec import Raw
 
-from sagas import NotDone, Retry, Saga, external_step, step
+from sagas import NotDone, Retry, Saga, external_step, restored, step
+from sagas.errors import NotPossible
 from sagas.events import Succeeded
 from sagas.store import rows
 from sagas_django.models import OutboxRow, SagaRow
@@ -159,3 +163,31 @@ def test_what_its_turn_does_not_come_for_is_undone(world: World, backup: type[Ba
     assert world.names == ["book", "find_charge", "refund"]
     assert SagaRow.objects.get(id=saga.id).status == "compensated"
     assert differences() == []
+
+
+def test_callers_wait_for_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a transaction that has started a saga stays open, it neither gets on nor holds others up."""
+    monkeypatch.setattr(restored, "PATIENCE", 2.0)
+    problems: list[Exception] = []
+
+    def renew() -> None:
+        with DjangoStore("default").connect() as raw:
+            try:
+                restored.renew(raw)
+            except NotPossible as problem:
+                problems.append(problem)
+
+    with DjangoStore("default").connect() as raw, raw.transaction():
+        raw.execute("insert into sagas_outbox (kind, step, direction, queue) values ('step', 'x', 'do', 'nowhere')")
+        thread = threading.Thread(target=renew)
+        thread.start()
+        number = 0
+        while thread.is_alive():
+            number += 1
+            with transaction.atomic(), django_connection.cursor() as cursor:
+                cursor.execute("set local lock_timeout = '5s'")
+                Trip.start(Ordered(), key=str(number))
+        thread.join()
+    assert "nothing was changed" in str(problems[0]) and number > 1
+    with DjangoStore("default").connect() as raw:
+        assert restored.renew(raw).rows == number + 1

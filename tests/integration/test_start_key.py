@@ -11,9 +11,11 @@ from django.db import DatabaseError, OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from sagas import KeyConflict, OnExisting, Refused
+from sagas.retention import prune
 from sagas.states import Status
 from sagas.testing.processes import ProcessGroup
 from sagas_django.models import OutboxRow, SagaRow
+from sagas_django.store import DjangoStore
 from tests.shop.models import Order
 from tests.shop.sagas import After, Before, Charge, Grown1, Grown2, Local, Ordered, Trip
 from tests.shop.world import World
@@ -167,6 +169,29 @@ def test_a_duplicate_in_a_stricter_transaction_is_retryable(level: str) -> None:
 
     copy = [committed_start("a")]
     with pytest.raises(OperationalError) as raised:
+        try_it()
+    assert isinstance(raised.value.__cause__, psycopg.errors.SerializationFailure)
+    assert try_it() is False
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_a_key_pruned_since_the_snapshot_is_not_free(level: str) -> None:
+    """The row is gone by then, and the key that it left behind cannot be seen yet: nobody may start it again."""
+    begin(Trip, "a")
+    drain()
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("update sagas_saga set finished_at = finished_at - interval '1 year'")
+
+    def try_it() -> bool:
+        with transaction.atomic():
+            with connection.cursor() as cursor:
+                cursor.execute(f"set transaction isolation level {level}")
+            Order.objects.count()  # takes the snapshot
+            with DjangoStore("default").connect() as other:
+                list(prune(other, age=3600, archive=True))
+            return Trip.start(Ordered(), key="a").created
+
+    with pytest.raises(OperationalError, match=r"test\.trip with key a was pruned meanwhile") as raised:
         try_it()
     assert isinstance(raised.value.__cause__, psycopg.errors.SerializationFailure)
     assert try_it() is False

@@ -12,10 +12,10 @@ from django.db import connection
 from sagas.events import Failed
 from sagas.states import Status
 from sagas_django.models import OutboxRow, SagaRow
-from tests.shop.sagas import Asked
+from tests.shop.sagas import Asked, Externals, Local
 from tests.shop.world import World
 from tests.support.stories import begin, begin_many, drain, log_of, second_connection
-from tests.support.workers import begin_due, one_worker, run_batch
+from tests.support.workers import begin_due, one_worker, run_batch, run_together
 
 pytestmark = pytest.mark.usefixtures("shop")
 
@@ -88,3 +88,14 @@ def test_no_body_begins_after_its_lease(world: World, settings: Any) -> None:
     world.plan("find", "charge-7")
     drain()
     assert (Asked.get(key="a").status, world.names) == (Status.COMPLETED, ["find"])
+
+
+def test_what_came_of_an_external_step_is_recorded_before_a_group_of_local_ones(world: World, settings: Any) -> None:
+    """Local steps may take long, and a kill meanwhile would leave it unknown."""
+    settings.SAGAS = {"WAKE": False, "LOCAL_GROUP": 1}
+    begin(Externals, "outside")
+    begin(Local, "inside")
+    seen: list[str] = []
+    world.plan("body", lambda run: seen.extend(log_of(Externals.get(key="outside"))), saga="inside")
+    assert run_together() == 2
+    assert seen == ["started", "step_done one"]

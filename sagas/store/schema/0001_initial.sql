@@ -288,6 +288,13 @@ begin
             ends_at, started_at, started_at)
         on conflict on constraint sagas_saga_key do nothing;
         if found then
+            -- one that was pruned since this transaction took its snapshot, which does not show the key it left behind
+            if current_setting('transaction_isolation') in ('repeatable read', 'serializable') and exists (
+                    select from sagas_saga
+                    where name = sagas_name and key = wanted and run >= next_run and id <> (given->>'id')::uuid) then
+                raise serialization_failure using message = format(
+                    'saga %s with key %s was pruned meanwhile: try the transaction again', sagas_name, wanted);
+            end if;
             -- a key that is the saga's own id was never another's; any other may be that of a saga that was pruned
             if wanted = given->>'id' or not exists (
                     select from sagas_tombstone where name = sagas_name and key = wanted and run >= next_run) then
