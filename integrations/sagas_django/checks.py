@@ -27,6 +27,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections, router
 
 from sagas import releases
+from sagas.doctor import Level
 from sagas.errors import ConfigurationError
 from sagas.registry import registry
 from sagas.schedules.declaration import DEFAULT, schedules
@@ -238,15 +239,9 @@ def check_celery_deployment(app_configs: Sequence[AppConfig] | None, **_: Any) -
 
 
 def _celery(*, deploy: bool) -> list[CheckMessage]:
-    from sagas_celery.checks import problems
+    from sagas_celery.doctor import misconfigured
 
     return [
-        (Error if problem.fatal else Warning)(problem.message, hint=problem.hint, id=problem.id)
-        for problem in problems(queues=_queues(), deploy=deploy)
+        (Error if problem.level is Level.ERROR else Warning)(problem.message, hint=problem.hint, id=problem.id)
+        for problem in misconfigured(deploy=deploy)
     ]
-
-
-def _queues() -> set[str]:
-    """The queues that steps and compensations name."""
-    steps = [step for saga in registry.definitions() for step in saga.plan.steps]
-    return {step.queue for step in steps} | {step.undo.queue for step in steps if step.undo is not None}

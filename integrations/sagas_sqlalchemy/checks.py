@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import psycopg
 
@@ -77,17 +77,6 @@ def _schedules() -> Iterator[Problem]:
                 f"it has {', '.join(map(repr, known)) or 'none'}",
                 hint="Give it store= the name= of a Sagas(...) runtime, and run a relay or worker for that.",
             )  # fmt: skip
-
-
-def look_at_celery(app: Any) -> Iterator[Problem]:
-    """What in a Celery app would defeat the outbox, or hurt one day."""
-    from sagas_celery.checks import problems
-
-    steps = [step for saga in registry.definitions() for step in saga.plan.steps]
-    queues = {step.queue for step in steps} | {step.undo.queue for step in steps if step.undo is not None}
-    for each in problems(app, queues=queues):
-        level = Level.ERROR if each.fatal else Level.WARNING
-        yield Problem(id=each.id, level=level, message=each.message, hint=each.hint)
 
 
 def insist(problems: Iterable[Problem], command: str) -> None:

@@ -166,6 +166,7 @@ class Sagas:
         if find_spec("celery") is None:
             raise ConfigurationError("a relay publishes to Celery: pip install 'outbox-sagas[celery]'")
         from sagas_celery.app import celery_app
+        from sagas_celery.doctor import misconfigured
         from sagas_celery.publisher import CeleryPublisher
         from sagas_sqlalchemy import checks
 
@@ -179,7 +180,7 @@ class Sagas:
             )
         )
         self.load()
-        checks.insist(checks.look_at_celery(found), "sagas")
+        checks.insist(misconfigured(found), "sagas")
         return CeleryPublisher(
             found, self.name, timeout=self.settings.publish_timeout, publishers=self.publishers
         )  # fmt: skip

@@ -38,6 +38,15 @@ def changed(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.fixture(autouse=True)
+def _celery_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is loaded here makes itself the current app, which is not to be that of the tests after these."""
+    from celery import _state
+
+    monkeypatch.setattr(_state._tls, "current_app", _state._tls.current_app)
+    monkeypatch.setattr(_state, "default_app", _state.default_app)
+
+
 def celery_in(folder: Path, app: str, **conf: Any) -> str:
     """What `--celery` is given: a module beside that of the runtime."""
     (folder / f"celery_of_{app}.py").write_text(CELERY.format(app=app, conf=conf))
