@@ -28,7 +28,7 @@ class UnknownConnection(OutboxError):
 
 
 class Unreachable(OutboxError):
-    """A destination cannot be reached. It is the fault of no message, so it counts for none."""
+    """A destination cannot be reached. It is the fault of no message, so it uses up no try of any."""
 
 
 class Unsendable(OutboxError):

@@ -30,7 +30,7 @@ def charge(order_id: int, key: str) -> str:
 def refund(charge: str) -> None: ...
 
 
-def ship(order_id: int, charge: str) -> str:
+def ship(order_id: int, charge: str, key: str) -> str:
     return f"shipped {charge}"
 
 
