@@ -1,8 +1,8 @@
 """The shop's API.
 
 Each endpoint has a transaction of its own, and answers once that is committed. (A session from a dependency with
-`yield` is committed after the answer was sent, and who was told 201 may have nothing.) It asks nobody who they are: where
-the signature of a webhook and the login of a person belong is in docs/fastapi.md.
+`yield` is committed after the answer was sent, and who was told 201 may have nothing.) It asks nobody who they are:
+where the signature of a webhook and the login of a person belong is in docs/fastapi.md.
 """
 
 from __future__ import annotations
