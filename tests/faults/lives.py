@@ -206,13 +206,17 @@ class Kept(psycopg.Connection[Any]):
     idle: ClassVar[list[Kept]] = []
 
     def close(self) -> None:
-        """What a dead process had open is rolled back. A connection that is broken is not kept."""
-        if self.closed or self.broken:
+        """What a dead process had open is rolled back. A connection that is broken, or in a statement, is not kept."""
+        usable = not (self.closed or self.broken or self.info.transaction_status == TransactionStatus.ACTIVE)
+        try:
+            if usable and self.info.transaction_status != TransactionStatus.IDLE:
+                self.rollback()
+        except psycopg.Error:
+            usable = False
+        if usable:
+            self.idle.append(self)
+        else:
             super().close()
-            return
-        if self.info.transaction_status != TransactionStatus.IDLE:
-            self.rollback()
-        self.idle.append(self)
 
     @classmethod
     def close_all(cls) -> None:
