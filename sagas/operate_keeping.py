@@ -58,6 +58,7 @@ def prune(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
                 for count in retention.prune(connection, age=age, archive=archive, name=given["name"]):
                     pruned += count
                     bar.update(count)
+        stay = retention.ahead(connection, age=age, name=given["name"]) if pruned < total else 0
         keys = 0
         if given["keys_older_than"] is not None and not given["dry_run"]:
             keys = sum(retention.prune_keys(connection, age=_seconds(given["keys_older_than"], "--keys-older-than")))
@@ -67,8 +68,8 @@ def prune(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
         talk.say(f"{total} sagas ended more than {days:g} days ago; nothing was changed")
         return
     talk.say(f"{pruned} sagas that ended more than {days:g} days ago were pruned; they {kept}")
-    if total > pruned:
-        talk.say(f"{total - pruned} stay: they have work on its way, or a parent or children that have not ended")
+    if stay:
+        talk.say(f"{stay} stay: they have work on its way, or parents or children that have not ended")
     if given["keys_older_than"] is not None:
         talk.say(f"{keys} keys were forgotten: they may be used again")
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+import msgspec
 import psycopg
 
 from sagas import clock
@@ -36,10 +37,17 @@ AIM: Final = 0.1  # seconds that such a statement should take: of five sagas it 
 IDLE: Final = 60.0  # seconds until another look when nothing is old enough
 NO_JIT: Final = "set local jit = off"  # compiling takes longer than all the rest, and is not shared between statements
 DAY: Final = timedelta(days=1).total_seconds()
+BLOCK: Final = 65_536  # bytes read at a time
 
 
 def prune_batch(
-    connection: Connection, *, age: float, archive: bool, limit: int = BATCH, name: str | None = None
+    connection: Connection,
+    *,
+    age: float,
+    archive: bool,
+    limit: int = BATCH,
+    name: str | None = None,
+    wait: bool = False,
 ) -> list[UUID]:
     """Archive and remove at most `limit` sagas; returns which.
 
@@ -49,10 +57,13 @@ def prune_batch(
         archive: keep them in `sagas_archive`.
         limit: how many at most.
         name: only sagas of this name.
+        wait: while somebody else prunes; else there is nothing to do meanwhile.
     """
     parameters = {"age": age, "archive": archive, "limit": limit, "name": name, "now": clock.now()}
     with connection.transaction():
         connection.execute(NO_JIT)
+        if wait:
+            run(connection, query(PACKAGE, "prune_wait"), {})
         return [row[0] for row in run(connection, query(PACKAGE, "prune"), parameters)]
 
 
@@ -60,7 +71,7 @@ def prune(
     connection: Connection, *, age: float, archive: bool, name: str | None = None, limit: int = BATCH
 ) -> Iterator[int]:
     """Prune until nothing is left that is old enough; yields the number of sagas in each batch."""
-    while found := prune_batch(connection, age=age, archive=archive, name=name, limit=limit):
+    while found := prune_batch(connection, age=age, archive=archive, name=name, limit=limit, wait=True):
         yield len(found)
     run(connection, query(PACKAGE, "prune_left"), {"limit": limit})
 
@@ -106,6 +117,7 @@ def move_archive(connection: Connection, file: Path, *, keep: bool = False, limi
     """
     last: UUID | None = None
     try:
+        _end_last_line(file)
         with file.open("a", encoding="utf-8") as out:
             while found := run(
                 connection, query(PACKAGE, "archive_batch"), {"after": last, "limit": limit}
@@ -120,6 +132,26 @@ def move_archive(connection: Connection, file: Path, *, keep: bool = False, limi
                 yield len(ids)
     except OSError as problem:
         raise InvalidInput(f"{file}: cannot be written: {problem}", path="file") from problem
+
+
+def _end_last_line(file: Path) -> None:
+    """Cut off a line that a crash has left half written: what it was about is still in the database."""
+    if not file.is_file():
+        return
+    with file.open("rb+") as found:
+        size = place = found.seek(0, os.SEEK_END)
+        tail = b""
+        while place and b"\n" not in tail:
+            place = max(0, place - BLOCK)
+            found.seek(place)
+            tail = found.read(size - place)
+        tail = tail.rpartition(b"\n")[2]
+        try:
+            if tail:
+                msgspec.json.decode(tail)
+                found.write(b"\n")  # of a file that somebody else has begun
+        except msgspec.DecodeError:
+            found.truncate(size - len(tail))
 
 
 class Pruner:

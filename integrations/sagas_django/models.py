@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
-
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from sagas_django import inner_models as inner_models  # models, too: Django looks for them here
+from sagas_django.read_only import ReadOnly
 from sagas_django.subjects import subject_of
-
-
-class ReadOnly(models.Model):
-    """Refuses to be written: a saga changes through the engine, never by editing its rows."""
-
-    class Meta:
-        abstract = True
-
-    def save(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise TypeError(f"{type(self).__name__} is read-only; use Saga.start(), cancel() and the operator commands")
-
-    def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise TypeError(f"{type(self).__name__} is read-only; old sagas are removed by pruning")
 
 
 class SagaRow(ReadOnly):

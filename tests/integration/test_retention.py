@@ -24,6 +24,7 @@ from tests.shop.sagas import Charge, Externals, Ordered, Trip
 from tests.shop.waiting import Review, Reviewed
 from tests.shop.world import World
 from tests.support.stories import begin, begin_many, drain, entries
+from tests.support.waiting import wait_until_blocked
 
 pytestmark = pytest.mark.usefixtures("shop")
 
@@ -165,6 +166,38 @@ def test_what_an_open_saga_may_have_to_undo_is_never_pruned(world: World) -> Non
     ]  # fmt: skip
     age()
     assert sum(pruned()) == 3
+
+
+def test_the_command_waits_for_whoever_else_prunes(world: World) -> None:
+    """A relay's pruner holds it up for a moment; it does not take that for nothing being left."""
+    begin_many(Externals, ["a", "b"])
+    drain()
+    age()
+    found: list[int] = []
+    with DjangoStore("default").connect() as other:
+        with other.transaction():
+            other.execute("select pg_advisory_xact_lock(7236, hashtext('sagas.prune' || current_schema()))")
+            thread = threading.Thread(target=lambda: found.extend(pruned()))
+            thread.start()
+            wait_until_blocked(1)
+        thread.join(20)
+    assert found == [2]
+
+
+@pytest.mark.parametrize("before", [b"", b'{"of": "somebody else"}', b'{"of": "ours"}\n{"torn": "li'])
+def test_every_line_of_an_archive_can_be_read(world: World, tmp_path: Path, before: bytes) -> None:
+    """Also after a crash in the middle of one, whose saga is still in the database."""
+    begin_many(Externals, ["a", "b"])
+    drain()
+    age()
+    pruned()
+    file = tmp_path / "archive.jsonl"
+    file.write_bytes(before)
+    with DjangoStore("default").connect() as raw:
+        assert list(move_archive(raw, file)) == [2]
+    lines = [json.loads(line) for line in file.read_bytes().splitlines()]
+    assert len(lines) == 2 + (b"of" in before)
+    assert file.read_bytes().endswith(b"\n")
 
 
 def test_a_signal_for_a_pruned_saga_is_dropped(world: World) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import migrations, models
 
 from sagas_django.operations import RunSchema
@@ -16,6 +17,12 @@ def model(
         name=name,
         fields=list(fields),
         options={"verbose_name": singular, "verbose_name_plural": plural, "db_table": table, **options},
+    )
+
+
+def inner(name: str, table: str, *fields: tuple[str, models.Field]) -> migrations.CreateModel:
+    return migrations.CreateModel(
+        name=name, fields=list(fields), options={"db_table": table, "abstract": False, "default_permissions": ()}
     )
 
 
@@ -182,6 +189,102 @@ class Migration(migrations.Migration):
                     ("message_id", models.TextField()),
                     ("handler", models.TextField()),
                     ("at", models.DateTimeField()),
+                ),
+                inner(
+                    "SignalRecord", "sagas_signal",
+                    ("pk", models.CompositePrimaryKey("name", "key", "step", "dedupe_id",
+                                                      blank=True, editable=False, primary_key=True, serialize=False)),
+                    ("name", models.TextField()),
+                    ("key", models.TextField()),
+                    ("step", models.TextField()),
+                    ("dedupe_id", models.TextField()),
+                    ("saga_id", models.UUIDField(null=True)),
+                    ("sent_at", models.DateTimeField()),
+                ),
+                inner(
+                    "PauseRow", "sagas_pause",
+                    ("pk", models.CompositePrimaryKey("kind", "name", "version",
+                                                      blank=True, editable=False, primary_key=True, serialize=False)),
+                    ("kind", models.TextField()),
+                    ("name", models.TextField()),
+                    ("version", models.IntegerField(default=0)),
+                    ("actor", models.TextField(default="")),
+                    ("reason", models.TextField(default="")),
+                    ("at", models.DateTimeField()),
+                ),
+                inner(
+                    "QueueRow", "sagas_queue",
+                    ("name", models.TextField(primary_key=True, serialize=False)),
+                    ("concurrency", models.IntegerField(null=True)),
+                    ("rate", models.IntegerField(null=True)),
+                    ("period", models.FloatField(null=True)),
+                    ("spent", ArrayField(base_field=models.IntegerField(), default=list, size=None)),
+                    ("spent_at", models.BigIntegerField(default=0)),
+                    ("declared", models.JSONField(null=True)),
+                    ("actor", models.TextField(default="")),
+                    ("reason", models.TextField(default="")),
+                    ("at", models.DateTimeField()),
+                ),
+                inner(
+                    "SlotRow", "sagas_slot",
+                    ("outbox_id", models.BigIntegerField(primary_key=True, serialize=False)),
+                    ("queue", models.TextField()),
+                    ("token", models.BigIntegerField()),
+                    ("begun", models.BooleanField(default=False)),
+                    ("cell", models.BigIntegerField(null=True)),
+                ),
+                inner(
+                    "PaceRow", "sagas_pace",
+                    ("pk", models.CompositePrimaryKey("name", "step", "direction",
+                                                      blank=True, editable=False, primary_key=True, serialize=False)),
+                    ("name", models.TextField()),
+                    ("step", models.TextField()),
+                    ("direction", models.TextField()),
+                    ("mean", models.FloatField()),
+                    ("updated_at", models.DateTimeField()),
+                ),
+                inner(
+                    "ProcessRow", "sagas_process",
+                    ("holder", models.TextField(primary_key=True, serialize=False)),
+                    ("host", models.TextField()),
+                    ("pid", models.IntegerField()),
+                    ("queues", models.TextField(default="")),
+                    ("version", models.TextField(default="")),
+                    ("started_at", models.DateTimeField()),
+                    ("seen_at", models.DateTimeField()),
+                ),
+                inner(
+                    "TombstoneRow", "sagas_tombstone",
+                    ("pk", models.CompositePrimaryKey("name", "key", "run",
+                                                      blank=True, editable=False, primary_key=True, serialize=False)),
+                    ("name", models.TextField()),
+                    ("key", models.TextField()),
+                    ("run", models.IntegerField()),
+                    ("saga_id", models.UUIDField()),
+                    ("version", models.IntegerField()),
+                    ("status", models.TextField()),
+                    ("input_hash", models.TextField()),
+                    ("finished_at", models.DateTimeField()),
+                ),
+                inner(
+                    "ArchivedSaga", "sagas_archive",
+                    ("saga_id", models.UUIDField(primary_key=True, serialize=False)),
+                    ("name", models.TextField()),
+                    ("key", models.TextField()),
+                    ("status", models.TextField()),
+                    ("finished_at", models.DateTimeField()),
+                    ("archived_at", models.DateTimeField()),
+                    ("data", models.JSONField()),
+                ),
+                inner(
+                    "TallyRow", "sagas_tally",
+                    ("pk", models.CompositePrimaryKey("name", "step", "what",
+                                                      blank=True, editable=False, primary_key=True, serialize=False)),
+                    ("name", models.TextField()),
+                    ("step", models.TextField()),
+                    ("what", models.TextField()),
+                    ("count", models.BigIntegerField(default=0)),
+                    ("seconds", models.FloatField(default=0)),
                 ),
             ],
         ),
