@@ -67,7 +67,7 @@ def relay(store: Store, publisher: Publisher, *, queues: Sequence[str], say: Say
 
     _until_told(stop, say)
     say(f"relay {relay.holder} serves {', '.join(queues) or 'all queues'} of {store.name!r}")
-    with scheduling(store), pruning(store), _running(beside, store.settings.publish_timeout + 2):
+    with scheduling(store), pruning(store), _running(beside, 1.5 * store.settings.publish_timeout + 2):
         relay.run()
 
 

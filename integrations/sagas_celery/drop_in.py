@@ -11,6 +11,7 @@ What changes by it is in docs/drop-in.md.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -21,10 +22,12 @@ from typing import Any, Final
 from uuid import UUID, uuid4
 
 from celery import Celery
+from kombu.utils.json import dumps
 
 from sagas.errors import ConfigurationError
 from sagas_celery.checks import TASK
 from sagas_celery.messages import CALL, KNOWN
+from sagas_outbox.encoding import MOST_HEADERS, briefly
 from sagas_outbox.publishing import NewMessage, publish_many
 
 CANVAS: Final = ("link", "link_error", "chord", "chain", "group_id", "group_index", "stamped_headers", "reply_to")
@@ -154,11 +157,27 @@ def message_of(app: Celery, name: str, args: Any, kwargs: Any, options: Mapping[
         known["queue"] = queue.name
     if "expires" in known:
         known["expires"] = _moment(app, known["expires"])
+    texts, others = _headers(name, given.get("headers") or {})
     return NewMessage(
-        destination=name, payload={"args": list(args or ()), "kwargs": dict(kwargs or {})},
-        options=known | {CALL: True}, headers=given.get("headers"), message_id=_id(name, given.get("task_id")),
+        destination=name, payload={"args": list(args or ()), "kwargs": dict(kwargs or {}), **others},
+        options=known | {CALL: True}, headers=texts, message_id=_id(name, given.get("task_id")),
         ordering_key=given.get("ordering_key"), due_at=_due(app, given),
     )  # fmt: skip
+
+
+def _headers(name: str, headers: Any) -> tuple[Mapping[str, str] | None, Mapping[str, Any]]:
+    """Headers as those of the message, where they are a few texts; anything else as Celery's own JSON, in the payload.
+
+    Libraries that trace calls add numbers, and a dict of headers within the headers.
+    """
+    try:
+        found = dict(headers)
+        written: str = dumps(found)  # type: ignore[no-untyped-call]
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise NotTransactional(f"{name}: headers={briefly(headers)}: {problem}") from problem
+    if all(isinstance(each, str) for pair in found.items() for each in pair) and len(written) <= MOST_HEADERS:
+        return found, {}
+    return None, {"headers": json.loads(written)}
 
 
 def _due(app: Celery, given: Mapping[str, Any]) -> datetime | timedelta | None:

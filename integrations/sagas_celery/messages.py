@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from importlib import import_module
 from typing import Any, Final
 
+from amqp.exceptions import MessageNacked  # type: ignore[import-untyped]
 from celery import Celery
 from celery.exceptions import QueueNotFound
 from celery.utils.nodenames import anon_nodename
 from kombu import exceptions
 from kombu.exceptions import EncodeError, OperationalError
+from kombu.utils.json import loads
 
 from sagas.errors import ConfigurationError
-from sagas_celery.sender import Sender
-from sagas_outbox.errors import Unreachable, Unsendable
-from sagas_outbox.publishers import Message, MessagePublisher, Outcome, Routes, one_by_one
+from sagas_celery.sender import Sender, at_once
+from sagas_outbox.errors import Refused, Unreachable, Unsendable
+from sagas_outbox.publishers import Message, MessagePublisher, Outcome, Routes, in_groups, one_by_one
+from sagas_outbox.refusals import takes_no_writes
 
 log = logging.getLogger("sagas.relay")
 
 PIPELINE: Final = 200  # messages in one round trip, where the broker's client can do that
+MOST_COMMANDS: Final = 10  # for one message: five, for a queue of Redis that expires
 CONFIRMING: Final = ("amqp", "amqps", "pyamqp")  # RabbitMQ says that it has a message, if it is asked to
-CALL: Final = "call"  # this option says that the payload is {"args": [...], "kwargs": {...}}
+CALL: Final = "call"  # this option says that the payload is {"args": [...], "kwargs": {...}, "headers": {...}}
 OF_MESSAGE: Final = (
     "expires", "time_limit", "soft_time_limit", "ignore_result", "shadow", "root_id", "parent_id", "argsrepr",
     "kwargsrepr",
@@ -44,7 +49,8 @@ class CeleryMessages:
 
     Args:
         app: the user's Celery app.
-        timeout: seconds that one batch may take.
+        timeout: seconds that one message may take, or as many as travel in one round trip. A batch begins nothing more
+            after half of it.
     """
 
     shared = True  # all destinations are on one broker, behind one connection
@@ -58,20 +64,29 @@ class CeleryMessages:
         """Send messages in order, through one connection, as many in a round trip as the client can.
 
         Raises:
-            Unreachable: the broker cannot be reached, or did not answer in time; it may still take them.
+            Unreachable: the broker cannot be reached, or did not answer in time; it may still take the first.
         """
+        _ = self._tasks  # imported before anybody waits for the broker
+        send = partial(self._hand_over, set())
+        return in_groups(messages, send, most=self._together, seconds=self._timeout / 2)
+
+    def _hand_over(self, declared: set[Any], messages: Sequence[Message]) -> Sequence[Outcome]:
         if self._sender is None:
             self._sender = Sender(self._app, self._timeout, self._options)
         try:
-            return self._sender.do(partial(self._send, messages), self._timeout)
+            return self._sender.do(partial(self._send, self._sender, declared, messages), self._timeout)
         except (OSError, UNCERTAIN) as problem:  # connection and time limit errors are kinds of the first
-            raise Unreachable(str(problem)) from problem
+            raise Unreachable(f"{problem}: {problem.__cause__}" if problem.__cause__ else str(problem)) from problem
 
     def reset(self) -> None:
         """Leave the connection behind; the next batch opens another."""
         sender, self._sender = self._sender, None
         if sender is not None:
             sender.close()
+
+    @cached_property
+    def _together(self) -> int:
+        return at_once(self._app, PIPELINE)
 
     @cached_property
     def _options(self) -> Mapping[str, Any]:
@@ -89,17 +104,23 @@ class CeleryMessages:
         found: Mapping[str, Any] = self._app.tasks
         return found
 
-    def _send(self, messages: Sequence[Message], producer: Any) -> Sequence[Outcome]:
-        send = partial(self._one, producer, set())
-        if not hasattr(producer, "batch"):  # kombu before 5.7
+    def _send(
+        self, sender: Sender, declared: set[Any], messages: Sequence[Message], producer: Any
+    ) -> Sequence[Outcome]:  # fmt: skip
+        """In the sender's thread."""
+        send = partial(self._one, producer, declared)
+        if len(messages) == 1:
             return one_by_one(messages, send)
-        with producer.batch(max_size=PIPELINE):
-            return one_by_one(messages, send)
+        with producer.batch(max_size=MOST_COMMANDS * len(messages)):  # all of it at the end
+            outcomes = one_by_one(messages, send, seconds=self._timeout / 2)
+            if sender.given_up:
+                raise Unreachable("given up")  # nothing of it is sent
+            return outcomes
 
     def _one(self, producer: Any, declared: set[Any], message: Message) -> None:
         name, app = message.destination, self._app
         task = self._tasks.get(name)
-        args, kwargs = arguments(message)
+        args, kwargs, headers = call_of(message)
         options = {} if task is None else {k: v for k, v in task._get_exec_options().items() if v is not None}
         options |= message.options
         options.pop(CALL, None)
@@ -115,16 +136,19 @@ class CeleryMessages:
             )  # fmt: skip
             if (place := routed.get("queue")) in declared:
                 routed["declare"] = ()  # once in a batch is enough
-            app.amqp.send_task_message(
-                producer, name, made, headers=dict(message.headers), retry=False, serializer="json", **routed
-            )
+            app.amqp.send_task_message(producer, name, made, headers=headers, retry=False, serializer="json", **routed)
             declared.add(place)
         except QueueNotFound:  # a KeyError, which clients of brokers count among their connection errors
             raise
         except (EncodeError, TypeError, ValueError) as problem:
             raise Unsendable(f"cannot be sent to task {name}: {problem}") from problem
-        except (OperationalError, OSError, UNCERTAIN, *producer.connection.connection_errors) as problem:
-            raise Unreachable(f"the broker cannot be reached: {problem}") from problem
+        except MessageNacked as problem:
+            raise Refused("the broker refused it: is the queue full?") from problem
+        except Exception as problem:
+            lost = (OperationalError, OSError, *producer.connection.connection_errors)
+            if isinstance(problem, lost) or takes_no_writes(problem):
+                raise Unreachable(f"the broker cannot be reached, or takes no messages: {problem}") from problem
+            raise
 
 
 def routes(app: Celery, *, timeout: float, publishers: Mapping[str, Any] | None = None) -> Routes:
@@ -157,13 +181,17 @@ def _publisher(scheme: str, given: Any) -> MessagePublisher:
     return found
 
 
-def arguments(message: Message) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """Arguments and keyword arguments of the task, as the payload says: an object has names, a list has none."""
-    payload = message.payload
+def call_of(message: Message) -> tuple[Sequence[Any], Mapping[str, Any], dict[str, Any]]:
+    """Arguments, keyword arguments and headers of the task.
+
+    The payload says them: an object has names, a list has none. That of a call has headers too, if they are no texts.
+    """
+    payload, headers = message.payload, dict(message.headers)
     if message.options.get(CALL):
-        return payload["args"], payload["kwargs"]
+        headers |= loads(json.dumps(payload.get("headers", {})))  # type: ignore[no-untyped-call]
+        return payload["args"], payload["kwargs"], headers
     if isinstance(payload, dict):
-        return (), payload
+        return (), payload, headers
     if isinstance(payload, list):
-        return payload, {}
-    return (() if payload is None else (payload,)), {}
+        return payload, {}, headers
+    return (() if payload is None else (payload,)), {}, headers

@@ -9,17 +9,15 @@ from typing import Any
 from celery import Celery
 from celery.exceptions import QueueNotFound
 from kombu.exceptions import OperationalError
-from kombu.messaging import Producer
 
 from sagas_celery.checks import NO_QUEUE_NAMED, TASK
 from sagas_celery.messages import UNCERTAIN, confirms, routes
-from sagas_celery.sender import Sender
+from sagas_celery.sender import Sender, at_once
 from sagas_outbox.claims import Held
 from sagas_outbox.relay import Addressed, UnknownQueue
 
 VERSION = 1  # of the message
 TOGETHER = 25  # messages in a round trip
-PIPELINED = ("redis", "rediss", "sentinel")  # brokers that take several in one; others answer for each
 
 
 class CeleryPublisher:
@@ -68,8 +66,7 @@ class CeleryPublisher:
 
     @cached_property
     def _together(self) -> int:
-        able = hasattr(Producer, "batch")  # kombu from 5.7 on
-        return TOGETHER if able and str(self._app.connection_for_write().transport_cls) in PIPELINED else 1
+        return at_once(self._app, TOGETHER)
 
     def publish_all(self, messages: Sequence[Addressed]) -> Sequence[UnknownQueue | None]:
         """Publish several messages: one hand-over to the thread, and one round trip.

@@ -15,8 +15,18 @@ T = TypeVar("T")
 AT_ONCE = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}  # the relay tries again
 
 
+def at_once(app: Celery, most: int) -> int:
+    """How many messages an app's broker takes in one round trip: `most`, or one.
+
+    That takes Redis, kombu 5.7, and transport options with which its client does not try again by itself.
+    """
+    return most if getattr(app.connection_for_write().transport, "supports_batch_publish", False) else 1
+
+
 class Sender:
     """A thread with a connection to the broker, for one piece of work at a time.
+
+    Once it did not answer in time it is given up: nobody knows what it still does, and it begins nothing more.
 
     Args:
         app: the user's Celery app.
@@ -30,7 +40,7 @@ class Sender:
         self._work: Callable[[Any], Any] | None = None
         self._answer: Any = None
         self._error: BaseException | None = None
-        self._closed = False
+        self.given_up = False
         threading.Thread(target=self._run, name="sagas-publish", daemon=True).start()
 
     def do(self, work: Callable[[Any], T], timeout: float) -> T:
@@ -44,6 +54,7 @@ class Sender:
         self._answered.clear()
         self._asked.set()
         if not self._answered.wait(timeout):
+            self.close()
             broker = self._app.connection_for_write().as_uri()  # without its password
             raise TimeoutError(f"the broker at {broker} did not take a message within {timeout} s")
         if self._error is not None:
@@ -53,7 +64,7 @@ class Sender:
 
     def close(self) -> None:
         """Let the thread end."""
-        self._closed = True
+        self.given_up = True
         self._asked.set()
 
     def _run(self) -> None:
@@ -64,7 +75,7 @@ class Sender:
         }  # fmt: skip
         try:
             with connection, self._app.amqp.Producer(connection, auto_declare=False) as producer:
-                while self._asked.wait() and not self._closed:
+                while self._asked.wait() and not self.given_up:
                     self._asked.clear()
                     assert self._work is not None
                     self._try(producer, self._work)
@@ -74,14 +85,26 @@ class Sender:
 
     def _try(self, producer: Any, work: Callable[[Any], Any]) -> None:
         try:
+            self._connect(producer)
+            if self.given_up:
+                return
             self._answer = work(producer)
         except OperationalError as problem:
             if isinstance(problem.__cause__, MessageNacked):
                 self._error = ConnectionRefusedError("the broker refused a message: is the queue full?")
                 self._answered.set()
                 return
-            broker = self._app.connection_for_write().as_uri()
-            self._error = ConnectionError(f"the broker at {broker} cannot be reached, is it running? {problem}")
+            self._error = self._unreachable(problem)
         except Exception as problem:
             self._error = problem
         self._answered.set()
+
+    def _connect(self, producer: Any) -> None:
+        try:
+            _ = producer.channel  # connects, which may take long
+        except Exception as problem:
+            raise self._unreachable(problem) from problem
+
+    def _unreachable(self, problem: Exception) -> ConnectionError:
+        broker = self._app.connection_for_write().as_uri()
+        return ConnectionError(f"the broker at {broker} cannot be reached, is it running? {problem}")

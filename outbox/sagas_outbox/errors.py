@@ -5,6 +5,7 @@ OutboxError
 ├── NotPublished        publish() where nothing would make it durable together with the caller's work
 ├── UnknownConnection   `using=` is nothing that messages can be published on
 ├── Unreachable         raised by publishers: the destination cannot be reached, whatever the message
+│   └── Refused         the same, of one destination of a publisher that reaches others in the same way
 └── Unsendable          raised by publishers: this message can never be sent
 """
 
@@ -29,6 +30,10 @@ class UnknownConnection(OutboxError):
 
 class Unreachable(OutboxError):
     """A destination cannot be reached. It is the fault of no message, so it uses up no try of any."""
+
+
+class Refused(Unreachable):
+    """A destination takes nothing now, such as a queue that is full; others on the same connection may."""
 
 
 class Unsendable(OutboxError):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from sagas_outbox.breaker import Breaker
 from sagas_outbox.delivery import Taken, Unsent
-from sagas_outbox.errors import Unreachable, Unsendable
+from sagas_outbox.errors import Refused, Unreachable, Unsendable
 from sagas_outbox.publishers import Behind, MessagePublisher, Outcome
 
 log = logging.getLogger("sagas.relay")
@@ -59,9 +59,14 @@ class Judge:
             return [], self._failed(batch, problem)
         pairs = list(zip(batch.taken, answer.outcomes, strict=True))
         sent = [each for each, outcome in pairs if outcome is None]
-        unsent = [self.fate(each, outcome) for each, outcome in pairs if outcome is not None]
-        self._note(batch.lane, sent, unsent)
-        return sent, unsent
+        tried = [(each.message.destination, outcome) for each, outcome in pairs if not isinstance(outcome, Behind)]
+        failed = {destination: problem for destination, problem in tried if problem is not None}
+        self._note(batch.lane, {each.message.destination for each in sent}, failed)
+        if sent and len(tried) < len(pairs):
+            self._breakers[batch.lane].cut(len(tried))
+        if batch.publisher is not None and any(_lost(problem) for problem in failed.values()):
+            batch.publisher.reset()
+        return sent, [self.fate(each, outcome) for each, outcome in pairs if outcome is not None]
 
     def _failed(self, batch: Batch, problem: BaseException) -> list[Unsent]:
         """A whole batch was not sent, or nobody knows."""
@@ -82,21 +87,24 @@ class Judge:
             Unsent(taken=each, counts=False, dead=False, delay=pause, error=_words(problem)) for each in batch.taken
         ]  # fmt: skip
 
-    def _note(self, lane: object, sent: Sequence[Taken], unsent: Sequence[Unsent]) -> None:
+    def _note(self, lane: object, good: Set[str], bad: Mapping[str, BaseException]) -> None:
         """Let the breakers of the lane and of single destinations know."""
-        good = {each.message.destination for each in sent}
-        bad = {each.taken.message.destination: each for each in unsent if each.counts}
-        for each in {lane, *good} if sent else ():
+        for each in {lane, *good} if good else ():
             if self._breakers[each].sent():
                 log.warning("messages for %s are sent again", each if isinstance(each, str) else "Celery")
-        for destination in bad.keys() - good:
-            self._breakers[destination].failed(surely=False)
-            log.warning("no message for %s was sent: %s", destination, bad[destination].error)
+        for destination, problem in bad.items():
+            surely = isinstance(problem, Unreachable)
+            if surely or destination not in good:
+                self._breakers[destination].failed(surely=surely)
+                log.warning("messages for %s were not sent: %s", destination, _words(problem))
 
     def fate(self, taken: Taken, problem: BaseException) -> Unsent:
         """What becomes of one message that failed."""
         if isinstance(problem, Behind):
             return Unsent(taken=taken, counts=False, dead=False, delay=0.0, error="")
+        if isinstance(problem, Unreachable):
+            pause = self._breakers[taken.message.destination].pause()
+            return Unsent(taken=taken, counts=False, dead=False, delay=pause, error=_words(problem))
         tries = taken.failures + 1
         dead = isinstance(problem, Unsendable) or tries >= self._tries
         if dead:
@@ -106,6 +114,11 @@ class Judge:
             )  # fmt: skip
         delay = min(LONGEST_RETRY, FIRST_RETRY * 2.0 ** min(taken.failures, 20)) * random.uniform(0.5, 1.0)
         return Unsent(taken=taken, counts=True, dead=dead, delay=delay, error=_words(problem))
+
+
+def _lost(problem: BaseException) -> bool:
+    """Whether it is about the connection, and not about one destination."""
+    return isinstance(problem, Unreachable) and not isinstance(problem, Refused)
 
 
 def _words(problem: BaseException) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any, Protocol
@@ -133,8 +134,8 @@ class Messenger:
         return not (self._busy or self._sent or self._unsent) and self._answers.empty()
 
     def _finish(self) -> None:
-        """Wait for what is under way, as long as a publisher may take."""
-        deadline = time.monotonic() + self.settings.publish_timeout + 1
+        """Wait for what is under way, as long as a publisher may take: half a timeout, and one for its last message."""
+        deadline = time.monotonic() + 1.5 * self.settings.publish_timeout + 1
         while not self.idle() and time.monotonic() < deadline:
             self._stir.clear()
             if self._answers.empty():
@@ -158,7 +159,8 @@ class Messenger:
             return [], 0
         turn = self._known.turn(MOST_DESTINATIONS)
         share = min(BATCH, PASS // max(1, len(turn)))
-        rooms = [Room(each, self._room(each, share), mark) for each, mark in turn]
+        sharing = Counter(self._lane(each) for each, _ in turn)
+        rooms = [Room(each, self._room(each, share, sharing), mark) for each, mark in turn]
         rooms = [room for room in rooms if room.messages > 0]
         if not rooms:
             self._known.idle = True
@@ -169,11 +171,11 @@ class Messenger:
         self._known.idle = not taken and not put_off
         return taken, put_off
 
-    def _room(self, destination: str, share: int) -> int:
+    def _room(self, destination: str, share: int, sharing: Counter[object]) -> int:
         lane = self._lane(destination)
-        if lane in self._busy:
+        if lane in self._busy or not (room := self._judge.room(lane, PASS)):
             return 0
-        return min(self._judge.room(lane, share), self._judge.room(destination, share))
+        return min(max(1, room // sharing[lane]), self._judge.room(destination, share))
 
     def _lane(self, destination: str) -> object:
         try:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from itertools import compress
+from typing import Any, Final, Protocol
 from uuid import UUID
 
-from sagas_outbox.errors import Unreachable, Unsendable
+from sagas_outbox.errors import Refused, Unreachable, Unsendable
+
+SECONDS: Final = 2.5  # after which a batch that is sent one by one ends: what was sent is noted down soon
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,7 +47,8 @@ class MessagePublisher(Protocol):
         """Send messages, bounded in time: first come first, and of a key none after one that was not sent.
 
         Returns:
-            For each message None, or why it was not sent; `Unsendable` if there is no use in trying again.
+            For each message None, or why it was not sent: `Unsendable` if there is no use in trying again,
+            `Unreachable` if its destination takes nothing now, `Behind` if it was not tried.
 
         Raises:
             Unreachable: nothing can be sent there now; no message is at fault.
@@ -54,33 +59,71 @@ class MessagePublisher(Protocol):
         """Drop connections after a failure."""
 
 
-def one_by_one(messages: Sequence[Message], send: Callable[[Message], object]) -> list[Outcome]:
+def one_by_one(
+    messages: Sequence[Message], send: Callable[[Message], object], *, seconds: float = SECONDS
+) -> list[Outcome]:
     """Send messages with a function that sends one of them; an error of it is that message's, and holds up its key.
 
+    Args:
+        messages: which, in order.
+        send: sends one, bounded in time.
+        seconds: after which none is begun; those that are left are claimed again.
+
     Raises:
-        Unreachable: the function said so.
+        Unreachable: the function said so at its first call. Later, nothing more is tried.
     """
-    outcomes: list[Outcome] = []
-    failed: set[str] = set()
-    for message in messages:
-        if message.key is not None and message.key in failed:
-            outcomes.append(Behind())
-            continue
+
+    def alone(group: Sequence[Message]) -> Sequence[Outcome]:
         try:
-            send(message)
-        except Unreachable:
-            raise
+            send(group[0])
         except Exception as problem:
-            outcomes.append(problem)
-            if message.key is not None:
-                failed.add(message.key)
-        else:
-            outcomes.append(None)
-    return outcomes
+            if isinstance(problem, Unreachable) and not isinstance(problem, Refused):
+                raise
+            return [problem]
+        return [None]
+
+    return in_groups(messages, alone, most=1, seconds=seconds)
+
+
+def in_groups(
+    messages: Sequence[Message], send: Callable[[Sequence[Message]], Sequence[Outcome]], *, most: int, seconds: float
+) -> list[Outcome]:
+    """Send messages with a function that sends a few of them; what was sent is known, whatever comes after it.
+
+    Args:
+        messages: which, in order.
+        send: sends one group, bounded in time, and returns what came of each.
+        most: messages in a group.
+        seconds: after which no group is begun.
+
+    Raises:
+        Unreachable: the function said so at its first call. Later, nothing more is tried.
+    """
+    until, outcomes = time.monotonic() + seconds, list[Outcome]()
+    keys, shut = set[str | None](), set[str]()  # that wait: a message of theirs was not sent
+    for start in range(0, len(messages), most):
+        if start and time.monotonic() >= until:
+            break
+        group = messages[start : start + most]
+        free = [each.key not in keys and each.destination not in shut for each in group]
+        try:
+            came = iter(send(list(compress(group, free))) if any(free) else ())
+        except Unreachable as problem:
+            if all(isinstance(outcome, Behind) for outcome in outcomes):
+                raise
+            outcomes += [problem if may else Behind() for may in free]
+            break
+        for message, may in zip(group, free, strict=True):
+            outcomes.append(outcome := next(came) if may else Behind())
+            if outcome is not None and message.key is not None:
+                keys.add(message.key)
+            if isinstance(outcome, Refused):
+                shut.add(message.destination)
+    return outcomes + [Behind() for _ in messages[len(outcomes) :]]
 
 
 class Behind(Exception):
-    """Not tried: an earlier message of its key was not sent."""
+    """Not tried: an earlier message of its key was not sent, or time was up."""
 
 
 class Routes:

@@ -15,8 +15,7 @@ from typing import Any
 
 from sagas_outbox.errors import Unreachable
 from sagas_outbox.publishers import Message, Outcome
-
-UNREACHABLE = ("ConnectionError", "TimeoutError", "BusyLoadingError", "ReadOnlyError", "ClusterDownError")
+from sagas_outbox.refusals import takes_no_writes
 
 
 class RedisStreamPublisher:
@@ -43,8 +42,8 @@ class RedisStreamPublisher:
         try:
             answers = pipe.execute(raise_on_error=False)
         except Exception as problem:
-            if _says_unreachable(problem):
-                raise Unreachable(f"Redis cannot be reached: {problem}") from problem
+            if takes_no_writes(problem):
+                raise Unreachable(f"Redis cannot be reached, or takes no writes: {problem}") from problem
             raise
         return [answer if isinstance(answer, Exception) else None for answer in answers]
 
@@ -58,7 +57,3 @@ def _fields(message: Message) -> dict[str, str]:
     if message.key is not None:
         fields["key"] = message.key
     return fields | {f"header:{name}": value for name, value in message.headers.items()}
-
-
-def _says_unreachable(problem: BaseException) -> bool:
-    return any(each.__name__ in UNREACHABLE for each in type(problem).__mro__)

@@ -9,9 +9,10 @@ from time import monotonic, sleep
 from typing import Any, TypeVar
 
 import psycopg
+from celery import Celery
 
 from sagas.settings import Settings
-from sagas_outbox import Message, Routes, one_by_one
+from sagas_outbox import Message, MessagePublisher, Routes, one_by_one
 from sagas_outbox.messenger import Messenger
 
 PATIENCE = 60.0  # seconds that any wait may take, on a machine that has much else to do
@@ -67,10 +68,31 @@ class Post:
         return [each.payload for each in self.sent if destination in (None, each.destination)]
 
 
-def messenger(url: str, post: Post, **settings: Any) -> Messenger:
+@dataclass
+class Slow:
+    """A broker that takes its time for each message, as far as a Celery app can tell."""
+
+    seconds: float = 0.0
+    sent: list[str] = field(default_factory=list)  # ids, in order
+    gates: dict[int, threading.Event] = field(default_factory=dict)  # the n-th message waits for it
+
+    def app(self) -> Celery:
+        """An app whose messages go there."""
+        made = Celery("slow", broker="memory://", set_as_current=False)
+        made.amqp.send_task_message = self._take
+        return made
+
+    def _take(self, producer: Any, name: str, made: Any, **_: Any) -> None:
+        self.gates.get(len(self.sent), threading.Event()).wait(
+            PATIENCE if len(self.sent) in self.gates else self.seconds
+        )
+        self.sent.append(made.headers["id"])
+
+
+def messenger(url: str, post: Post, default: MessagePublisher | None = None, **settings: Any) -> Messenger:
     """A messenger whose passes the test makes."""
     given = {"lease": 30.0, "poll": 0.1, **settings}
-    routes = Routes(None, {"post": post})
+    routes = Routes(default, {"post": post})
     made.append(Messenger(lambda: psycopg.connect(url, autocommit=True), routes, Settings(**given)))
     return made[-1]
 

@@ -7,8 +7,11 @@ from typing import Any
 
 from celery import shared_task
 from django.db import connection, transaction
+from kombu.utils.json import dumps
 
 from sagas_django.inbox import inbox
+
+HEADERS = ("a", "n", "when", "headers")
 
 
 def note(task: str, id: str, what: Any) -> None:
@@ -23,6 +26,12 @@ def note(task: str, id: str, what: Any) -> None:
 def plain(self: Any, *args: Any, **kwargs: Any) -> None:
     """Runs each time it is delivered."""
     note("plain", self.request.id, [args, kwargs, getattr(self.request, "traceparent", None)])
+
+
+@shared_task(bind=True)
+def headed(self: Any) -> None:
+    """Tells which headers it was given."""
+    note("headed", self.request.id, json.loads(dumps([getattr(self.request, name) for name in HEADERS])))
 
 
 @shared_task

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Iterator
-from datetime import timedelta
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+import psycopg
 import pytest
+import redis as client
+from celery import Celery
 from django.db import transaction
 from pytest_django.plugin import DjangoDbBlocker
 
+from sagas.settings import Settings
 from sagas.testing.faults import wait_for_hit
 from sagas.testing.processes import ProcessGroup
 from sagas.testing.servers import Redis, redis
-from sagas_outbox import publish
+from sagas_celery import drop_in
+from sagas_celery.drop_in import make_transactional, publishing_on
+from sagas_celery.messages import CeleryMessages
+from sagas_outbox import Message, Routes, Unreachable, publish
+from sagas_outbox.messenger import Messenger
+from sagas_outbox.redis_stream import RedisStreamPublisher
 from tests.messages.mill import Mill
-from tests.messages.post import wait_until
+from tests.messages.post import PATIENCE, deliver, wait_until
 
 PLAIN, ONCE = "tests.messages.tasks.plain", "tests.messages.tasks.once"
 
@@ -142,8 +154,6 @@ def test_a_stream_of_redis(mill: Mill, broker: Redis) -> None:
             for number in range(40)
         ]
     wait_until(lambda: mill.waiting() == 0, "all to be sent")
-    import redis as client
-
     with client.Redis.from_url(broker.url, decode_responses=True) as wire:
         entries: list[Any] = wire.xrange("orders")  # type: ignore[assignment]
     assert [fields["id"] for _, fields in entries] == [str(id) for id in ids]
@@ -162,3 +172,101 @@ def test_tasks_that_were_chosen_in_the_settings(mill: Mill) -> None:
     wait_until(lambda: len(mill.notes("drop_in")) >= 2, "the call and its retry")
     (first, what), (second, again) = mill.notes("drop_in")
     assert first == second and what == again == [[2], {"again": True}]
+
+
+def test_headers_of_a_call_that_was_published(mill: Mill) -> None:
+    """Whatever Celery takes as headers comes as Celery itself brings it: nested, as Sentry's integration adds them,
+    numbers and moments too."""
+    headers = {"a": "b", "headers": {"a": "b"}, "n": 1.5, "when": datetime(2026, 1, 2, tzinfo=UTC)}
+    app = Celery("shop", broker=mill.broker, set_as_current=False)
+
+    @app.task(name="tests.messages.tasks.headed", shared=False)  # type: ignore[untyped-decorator]
+    def headed() -> None: ...
+
+    mill.relay()
+    mill.worker()
+    try:
+        headed.apply_async(headers=headers)
+        make_transactional(app, [headed.name])
+        with mill.alias() as alias, publishing_on(alias):
+            result = headed.apply_async(headers=headers)
+    finally:
+        drop_in._rules.clear()
+        app.close()
+    wait_until(lambda: len(mill.notes("headed")) >= 2, "two calls")
+    (_, theirs), (id, ours) = sorted(mill.notes("headed"), key=lambda each: each[0] == result.id)
+    assert id == result.id and ours == theirs
+    assert (ours[:2], ours[2]["__type__"], ours[3]) == (["b", 1.5], "datetime", {"a": "b"})
+
+
+@pytest.fixture
+def own(fresh_database: str, broker: Redis) -> Iterator[Messenger]:
+    """A messenger in this process, whose passes the test makes, to the empty broker: tasks and streams."""
+    broker.flushall()
+    app = Celery("own", broker=broker.url, set_as_current=False)
+    wire = client.Redis(host=broker.host, port=broker.port, socket_timeout=2, socket_connect_timeout=2)
+    tasks = CeleryMessages(app, timeout=2)
+    made = Messenger(
+        lambda: psycopg.connect(fresh_database, autocommit=True),
+        Routes(tasks, {"redis": RedisStreamPublisher(wire)}), Settings(poll=0.1, message_tries=2),
+    )  # fmt: skip
+    yield made
+    made._link.close()
+    tasks.reset()
+    wire.close()
+
+
+def test_a_round_trip_that_was_given_up_is_not_made(own: Messenger, broker: Redis) -> None:
+    """What was gathered for it is let go of: the next sender sends it."""
+    tasks = own.routes.publisher("shop.tasks.pay")
+    assert isinstance(tasks, CeleryMessages)
+    made, send, gate = list[str](), tasks._app.amqp.send_task_message, threading.Event()
+
+    def gated(producer: Any, name: str, *given: Any, **options: Any) -> None:
+        made.append(name)
+        if len(made) == 3:
+            gate.wait(PATIENCE)
+        send(producer, name, *given, **options)
+
+    tasks._app.amqp.send_task_message, tasks._timeout = gated, 0.5
+    before = {*threading.enumerate()}
+    messages = [
+        Message(
+            id=uuid4(), destination="shop.tasks.pay", body="1", key=None, options={}, headers={},
+            published_at=datetime.now(UTC),
+        )
+        for _ in range(20)
+    ]  # fmt: skip
+    with suppress(Unreachable):
+        assert sum(outcome is None for outcome in tasks.send(messages)) < 3
+    left = [thread for thread in threading.enumerate() if thread not in before]
+    gate.set()
+    for thread in left:
+        thread.join(PATIENCE)
+    assert int(broker.command("LLEN", "celery").strip(": \r\n")) <= 3  # none of them, where a trip takes several
+
+
+@pytest.mark.parametrize("destination", ["redis:orders", "shop.tasks.pay"])
+@pytest.mark.parametrize("limit", ["maxmemory", "min-replicas-to-write"])
+def test_a_redis_that_takes_no_writes_counts_for_no_message(
+    own: Messenger, broker: Redis, connection: psycopg.Connection[Any], states: Any, destination: str, limit: str
+) -> None:
+    """It is full, or has lost its replicas: nothing is dead after any number of tries, and all is sent in the end."""
+    for number in range(5):
+        publish(destination, [number], using=connection, ordering_key="k")
+    connection.commit()
+    broker.command("CONFIG", "SET", limit, "1")
+    try:
+        for _ in range(3):
+            own._judge._breakers.clear()  # as after its pauses
+            connection.execute("update sagas_message set due_at = clock_timestamp()")
+            connection.commit()
+            deliver(own)
+        found = connection.execute("select state, failures, error from sagas_message").fetchall()
+        connection.commit()
+        assert {row[:2] for row in found} == {("waiting", 0)} and "Unreachable" in found[0][2]
+    finally:
+        broker.command("CONFIG", "SET", limit, "0")
+    wait_until(lambda: deliver(own) or not states(), "the breaker to close")
+    key, count = ("orders", "XLEN") if destination == "redis:orders" else ("celery", "LLEN")
+    assert broker.command(count, key).strip(": \r\n") == "5"

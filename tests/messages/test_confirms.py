@@ -9,10 +9,13 @@ from uuid import uuid4
 
 import pytest
 from celery import Celery
+from kombu import Queue
 
 from sagas_celery.checks import problems
 from sagas_celery.messages import CeleryMessages
 from sagas_outbox import Message
+from sagas_outbox.errors import Refused
+from sagas_outbox.publishers import Behind
 from tests.relay.rabbit import Rabbit, rabbitmq
 
 
@@ -60,3 +63,20 @@ def test_relays_ask_for_confirms(rabbit: Rabbit) -> None:
     confirmed = publisher._sender.do(lambda producer: producer.channel.connection.confirm_publish, 5)
     assert confirmed is True
     publisher.reset()
+
+
+def test_a_queue_that_is_full_delays_only_its_own(rabbit: Rabbit) -> None:
+    """RabbitMQ refuses what it has no room for: no fault of the message, and the others are sent."""
+    made = app(rabbit.url)
+    full = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    made.conf.task_queues = [Queue("full", queue_arguments=full), Queue("roomy")]
+    publisher = CeleryMessages(made, timeout=10)
+    outcomes = publisher.send([
+        Message(
+            id=uuid4(), destination=f"to.{queue}", body="1", key=None, options={"queue": queue}, headers={},
+            published_at=datetime.now(UTC),
+        )
+        for queue in ("full", "roomy", "full", "full", "roomy")
+    ])  # fmt: skip
+    publisher.reset()
+    assert [type(outcome) for outcome in outcomes] == [type(None), type(None), Refused, Behind, type(None)]

@@ -122,7 +122,8 @@ class _Client:
         if "down" in url:
             raise ConnectionRefusedError("down")
         self.seen.append(content)
-        return SimpleNamespace(status_code=400 if content == "0" else 200, text="bad", raise_for_status=lambda: None)
+        code = 503 if "busy" in url else 400 if content == "0" else 200
+        return SimpleNamespace(status_code=code, text="bad", raise_for_status=lambda: None)
 
 
 def test_the_publisher_of_ones_own(fresh_database: str, connection: psycopg.Connection[Any]) -> None:
@@ -143,8 +144,10 @@ def test_the_publisher_of_ones_own(fresh_database: str, connection: psycopg.Conn
 
     first, second = hooks.send([message("hook:https://x", "0"), message("hook:https://x", "1")])
     assert isinstance(first, Unsendable) and second is None and client.seen == ["0", "1"]
-    with pytest.raises(Unreachable):
-        hooks.send([message("hook:down", "1")])
+    for address in ("hook:down", "hook:busy"):
+        with pytest.raises(Unreachable):
+            hooks.send([message(address, "1")])
+    client.seen.remove("1")
     publish_many([NewMessage(destination="hook:https://x", payload=number) for number in (2, 3)], using=connection)
     connection.commit()
     relay = Messenger(

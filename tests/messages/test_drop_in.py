@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -13,6 +14,7 @@ from celery import Celery, chain, chord, group
 from sagas.errors import ConfigurationError
 from sagas_celery import drop_in
 from sagas_celery.drop_in import NotTransactional, make_transactional, publishing_on
+from sagas_outbox import InvalidMessage
 
 Connection = psycopg.Connection[Any]
 
@@ -76,6 +78,25 @@ def test_options_are_kept(app: Celery, connection: Connection, way: str) -> None
     assert headers == {"traceparent": "t"}
     left = datetime.fromisoformat(stored["expires"]) - datetime.now(UTC)
     assert timedelta(seconds=500) < left <= timedelta(seconds=600)
+
+
+def test_headers_that_are_more_than_texts(app: Celery, connection: Connection) -> None:
+    """They are kept with the arguments, in Celery's own JSON; so is what is too long for the headers of a message."""
+    task = app.tasks["shop.pay"]
+    task.apply_async((1,), headers={"a": "b", "headers": {"a": "b"}, "n": 1.5, "id": UUID(int=0)})
+    task.apply_async((1,), headers={"baggage": "b" * 8192})
+    (_, first, _, _, _, headers, _), (_, second, _, _, _, more, _) = rows(connection)
+    coded = {"__type__": "uuid", "__value__": {"hex": "0" * 32}}
+    assert first["headers"] == {"a": "b", "headers": {"a": "b"}, "n": 1.5, "id": coded}
+    assert second["headers"] == {"baggage": "b" * 8192} and (headers, more) == (None, None)
+
+
+@pytest.mark.parametrize("value", [object(), float("nan"), {"deep": {1}}])
+def test_headers_that_are_no_json(app: Celery, connection: Connection, value: Any) -> None:
+    """Said at the call, with the header."""
+    with pytest.raises((NotTransactional, InvalidMessage), match=r"headers.*(n: nan|JSON serializable)"):
+        app.tasks["shop.pay"].apply_async(headers={"n": value})
+    assert not rows(connection)
 
 
 def test_eta(app: Celery, connection: Connection) -> None:

@@ -12,9 +12,10 @@ from celery import Celery
 from sqlalchemy import create_engine
 
 from sagas.errors import ConfigurationError
-from sagas_celery.messages import CeleryMessages, arguments, routes
+from sagas_celery.messages import CeleryMessages, call_of, routes
 from sagas_outbox import Message, Unreachable, Unsendable
 from sagas_outbox.redis_stream import RedisStreamPublisher
+from sagas_outbox.refusals import takes_no_writes
 from sagas_sqlalchemy import Sagas
 from tests.messages.post import Post
 
@@ -76,15 +77,32 @@ def test_a_redis_that_is_not_there() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        ("MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.", True),
+        ("Command # 1 (XADD o * a 1) of pipeline caused error: NOREPLICAS Not enough good replicas to write.", True),
+        ("Transaction discarded because of: OOM command not allowed when used memory > 'maxmemory'.", True),
+        ("WRONGTYPE Operation against a key holding the wrong kind of value", False),
+        ("Command # 1 (XADD o * payload OOM) of pipeline caused error: NOPERM No permissions to access a key", False),
+    ],
+)
+def test_what_a_redis_says_that_takes_no_writes(text: str, refused: bool) -> None:
+    """Its own words, for what clients have no class of their own."""
+    assert takes_no_writes(redis.ResponseError(text)) == refused
+
+
+@pytest.mark.parametrize(
     ("body", "options", "called"),
     [
-        ('{"a": 1}', {}, ((), {"a": 1})),
-        ("[1, 2]", {}, ([1, 2], {})),
-        ("5", {}, ((5,), {})),
-        ("null", {}, ((), {})),
-        ('{"args": [1], "kwargs": {"a": 2}}', {"call": True}, ([1], {"a": 2})),
+        ('{"a": 1}', {}, ((), {"a": 1}, {})),
+        ("[1, 2]", {}, ([1, 2], {}, {})),
+        ("5", {}, ((5,), {}, {})),
+        ("null", {}, ((), {}, {})),
+        ('{"args": [1], "kwargs": {"a": 2}}', {"call": True}, ([1], {"a": 2}, {})),
+        ('{"args": [], "kwargs": {}, "headers": {"n": 1.5}}', {"call": True}, ((), {}, {"n": 1.5})),
     ],
 )
 def test_what_a_task_is_called_with(body: str, options: dict[str, Any], called: Any) -> None:
     """An object has names, a list has none, and anything else is the only argument."""
-    assert arguments(message(body, **options)) == called
+    args, kwargs, headers = call_of(message(body, **options))
+    assert (tuple(args), kwargs, headers) == (tuple(called[0]), *called[1:])

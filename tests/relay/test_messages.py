@@ -129,6 +129,21 @@ def test_a_step_that_nobody_measured_travels_alone(plant: Plant, relay: Relay, o
     assert [len(message.rows) for message in messages(own_redis)] == [1] * 7
 
 
+def test_a_redis_that_is_full_costs_a_row_nothing(plant: Plant, relay: Relay, own_redis: Redis) -> None:
+    """It stays due, as if nobody had tried, and is published once there is room."""
+    plant.start("full")
+    own_redis.command("CONFIG", "SET", "maxmemory", "1")
+    try:
+        for _ in range(3):
+            plant.connection.execute("update sagas_outbox set due_at = clock_timestamp()")
+            assert relay.run_once() == 0
+    finally:
+        own_redis.command("CONFIG", "SET", "maxmemory", "0")
+    assert plant.fetch("select holder, publishes, deliveries from sagas_outbox") == [(None, 0, 0)]
+    plant.connection.execute("update sagas_outbox set due_at = clock_timestamp()")
+    assert relay.run_once() == 1
+
+
 def test_a_begun_row_travels_alone_and_under_a_new_token(plant: Plant, relay: Relay, own_redis: Redis) -> None:
     """It may kill its worker again, and whoever held it is fenced off. A row never begun keeps its token."""
     plant.measured(Single, "act", 0.001)
