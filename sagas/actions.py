@@ -67,7 +67,8 @@ OFFERS: Final[dict[str, Offer]] = {
     ),
     "abort": Offer(
         event=lambda step: Abort(),
-        does="The saga is closed as it is: nothing more runs and nothing is undone. This is final.",
+        does="The saga is closed as it is: nothing more of it begins and nothing is undone; sagas that it started go "
+        "on. This is final.",
         overrides=True,
     ),
     "pause": Offer(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -110,7 +110,7 @@ class Desk(Protocol):
         """What the integration knows to be wrong: its settings, its Celery app."""
 
     def connect(self) -> AbstractContextManager[Connection]:
-        """A connection of psycopg 3 in autocommit, closed at the end of the block."""
+        """See `connected`."""
 
     def sagas(
         self, *, limit: int, statuses: Sequence[str] = (), name: str | None = None, version: int | None = None,
@@ -129,6 +129,24 @@ class Desk(Protocol):
 
     def log(self, saga: UUID) -> Sequence[LogLine]:
         """The log of one saga."""
+
+
+@contextmanager
+def connected(store: Store) -> Iterator[Connection]:
+    """A connection of psycopg 3 in autocommit, closed at the end of the block.
+
+    Raises:
+        StoreNotReady: there is none to be had, or it was lost.
+    """
+    try:
+        with closing(store.connect()) as connection:
+            yield connection
+    except psycopg.OperationalError as problem:
+        raise _unreachable(store.name, problem) from problem
+
+
+def _unreachable(name: str, problem: psycopg.Error) -> StoreNotReady:
+    return StoreNotReady(f"the database of {name!r} cannot be reached: {problem}".rstrip())
 
 
 class StoreDesk:
@@ -159,7 +177,7 @@ class StoreDesk:
             try:
                 self._connection = self.store.connect()
             except psycopg.Error as problem:
-                raise StoreNotReady(f"the database of {self.name!r} cannot be reached: {problem}".rstrip()) from problem
+                raise _unreachable(self.name, problem) from problem
         return self._connection
 
     def close(self) -> None:
@@ -194,7 +212,7 @@ class StoreDesk:
         return () if self._problems is None else self._problems()
 
     def connect(self) -> AbstractContextManager[Connection]:
-        return closing(self.store.connect())
+        return connected(self.store)
 
     def sagas(
         self, *, limit: int, statuses: Sequence[str] = (), name: str | None = None, version: int | None = None,

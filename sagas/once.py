@@ -19,6 +19,11 @@ def first_time(saga_id: UUID, nonce: UUID) -> Work[bool]:
         saga_id: what the request is about.
         nonce: made for one form, or one message; the same when that is sent again.
     """
-    wanted = {"key": f"{saga_id}:request:{nonce}", "saga_id": str(saga_id)}
+    wanted = {"key": key_of(saga_id, nonce), "saga_id": str(saga_id)}
     taken = yield query("sagas.store", "once"), msgspec.json.encode(wanted).decode()
     return taken is not None
+
+
+def key_of(saga_id: UUID, nonce: UUID) -> str:
+    """The key in the dedupe table by which a nonce is known."""
+    return f"{saga_id}:request:{nonce}"

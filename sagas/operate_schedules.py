@@ -100,7 +100,7 @@ def run(desk: Desk, name: str, *, reason: str, actor: str = "") -> tuple[UUID, s
     """Start the saga of a schedule now; returns its id and key, and both in words.
 
     Raises:
-        InvalidInput: this process does not declare it, or there is no reason.
+        InvalidInput: this process does not declare it, there is no reason, or its input cannot be made.
         NotPossible: its last run is open, and its runs do not overlap.
     """
     with desk.connect() as connection:

@@ -5,11 +5,14 @@ a file, or into a new one.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from sagas.commanding import as_json
+from sagas.errors import ConfigurationError
 
 Say = Callable[[str], object]
 
@@ -79,11 +82,23 @@ def _advice(found: Finding) -> Iterable[str]:
 
 
 def append(file: Path, lines: str) -> None:
-    """Write lines at the end of a file, which is made if it is not there."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    before = file.read_text() if file.exists() else ""
-    gap = "" if not before else "\n" if before.endswith("\n") else "\n\n"
-    file.write_text(f"{before}{gap}{lines.rstrip()}\n")
+    """Write lines at the end of a file, as it ends its own; it is made if it is not there.
+
+    Raises:
+        ConfigurationError: it cannot be written; it is what it was.
+    """
+    there = file.exists()
+    before = file.read_bytes() if there else b""
+    end = "\r\n" if b"\r\n" in before else "\n"
+    gap = [] if not before else [""] if before.endswith(b"\n") else ["", ""]
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("ab") as out:
+            out.write("".join(f"{line}{end}" for line in (*gap, *lines.rstrip().splitlines())).encode())
+    except OSError as problem:
+        with suppress(OSError):
+            os.truncate(file, len(before)) if there else file.unlink()
+        raise ConfigurationError(f"{file} cannot be written: {problem.strerror}") from problem
 
 
 def last_word(missing: Sequence[Finding]) -> str | None:

@@ -215,6 +215,7 @@ class AskingAdmin(ReadOnlyAdmin):
         if form is None:
             form = AskForm(initial={"nonce": uuid4()})
         rows = [self._row(kind, saga) for saga in self._chosen(request, ids)]
+        scope = scope or request.POST.get("scope", "")
         context = {
             **self.admin_site.each_context(request),
             "title": _("Ask for: %(action)s") % {"action": word(ACTION, kind)},
@@ -225,8 +226,8 @@ class AskingAdmin(ReadOnlyAdmin):
             "label": word(ACTION, kind),
             "overrides": OFFERS[kind].overrides,
             "rows": rows,
-            "possible": any(row["does"] for row in rows),
-            "scope": scope or request.POST.get("scope", ""),
+            "possible": bool(scope) or any(row["does"] for row in rows),  # those that are not listed may allow it
+            "scope": scope,
             "ask_url": self._with_filters(request, self.ask_url(kind)),
             "back_url": self._back(request, ids),
         }

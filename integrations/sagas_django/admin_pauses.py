@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from django import forms
@@ -19,6 +19,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from sagas import pauses
+from sagas.desk import connected
+from sagas.errors import SagaError
 from sagas.pauses import Scope
 from sagas.registry import registry
 from sagas.requests import MAX_REASON
@@ -72,13 +74,17 @@ class PausesAdmin(AskingAdmin):
         alias = self.get_queryset(request).db
         if request.method != "POST":
             return self._pauses_page(request, alias, PauseForm(choices=_choices(alias)), may)
-        if "resume" in request.POST:
-            self._resume(request, alias, request.POST["resume"])
-            return HttpResponseRedirect(self.pauses_url())
         form = PauseForm(request.POST, choices=_choices(alias))
-        if not form.is_valid():
+        resumed = request.POST.get("resume")
+        if resumed is None and not form.is_valid():
             return self._pauses_page(request, alias, form, may)
-        self._pause(request, alias, form.cleaned_data["what"], form.cleaned_data["reason"])
+        try:
+            if resumed is None:
+                self._pause(request, alias, form.cleaned_data["what"], form.cleaned_data["reason"])
+            else:
+                self._resume(request, alias, resumed)
+        except SagaError as problem:
+            self.message_user(request, str(problem), messages.ERROR)
         return HttpResponseRedirect(self.pauses_url())
 
     def _pauses_page(self, request: HttpRequest, alias: str, form: PauseForm, may: bool) -> HttpResponse:
@@ -97,7 +103,7 @@ class PausesAdmin(AskingAdmin):
     def _pause(self, request: HttpRequest, alias: str, what: str, reason: str) -> None:
         scope, name, version = _meant(what)
         said = {"scope": SCOPE[scope], "name": _label(name, version), "reason": reason}
-        with _noted(request, what, _("Paused: %(reason)s") % said), closing(DjangoStore(alias).connect()) as wire:
+        with _noted(request, what, _("Paused: %(reason)s") % said), connected(DjangoStore(alias)) as wire:
             actor = f"admin:{request.user.get_username()}"
             pauses.pause(wire, scope, name, version=version, actor=actor, reason=reason)
         self.message_user(request, _("Paused: %(scope)s %(name)s") % said, messages.SUCCESS)
@@ -108,7 +114,7 @@ class PausesAdmin(AskingAdmin):
             self.message_user(request, _("This is not paused any more."), messages.WARNING)
             return
         scope, name, version = _meant(what)
-        with _noted(request, what, _("Resumed")), closing(DjangoStore(alias).connect()) as wire:
+        with _noted(request, what, _("Resumed")), connected(DjangoStore(alias)) as wire:
             pauses.resume(wire, scope, name, version=version)
         said = {"scope": SCOPE[scope], "name": _label(name, version)}
         self.message_user(request, _("Resumed: %(scope)s %(name)s") % said, messages.SUCCESS)

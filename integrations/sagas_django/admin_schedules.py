@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -25,6 +24,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from sagas.desk import connected
 from sagas.errors import SagaError
 from sagas.schedules import firing, state, table
 from sagas_django import wording
@@ -198,7 +198,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
         said = {"action": LABEL[kind], "reason": reason, "schedule": row.name}
         if kind == "run" and row.last_key == f"{row.name}@run-{given['nonce']}":
             return _("%(action)s: %(schedule)s") % said + " " + _("(This form was sent before; it counts once.)")
-        with transaction.atomic(using=router.db_for_write(LogEntry)), closing(store.connect()) as wire:
+        with transaction.atomic(using=router.db_for_write(LogEntry)), connected(store) as wire:
             self.log_change(request, row, _("%(action)s: %(reason)s") % said)
             done[kind](wire)
         return _("%(action)s: %(schedule)s") % said

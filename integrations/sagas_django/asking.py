@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from django.contrib.admin.models import LogEntry
 from django.db import DatabaseError, router, transaction
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from sagas import engine, ports
-from sagas.errors import NotPossible, SagaError
-from sagas.once import first_time
-from sagas_django.models import OutboxRow, SagaRow
+from sagas.actions import OFFERS, changes_something
+from sagas.errors import NotPossible, SagaError, UnknownSaga
+from sagas.once import first_time, key_of
+from sagas.progress import state_of
+from sagas.registry import registry
+from sagas_django.models import DedupeRecord, OutboxRow, SagaRow
 from sagas_django.wording import ACTION, STATUS, word
 
 if TYPE_CHECKING:
     from django.contrib.admin import ModelAdmin
+
+ASKED_ALREADY: Final = gettext_lazy("this was asked for already and waits for a worker to apply it")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +68,37 @@ def ask_each(
         except (SagaError, DatabaseError) as problem:
             asked.append(Asked(label=str(saga), problem=str(problem).strip()))
     return asked
+
+
+def known_answers(alias: str, sagas: Sequence[SagaRow], question: Question) -> dict[UUID, Asked]:
+    """What would come of asking, by saga, for those of which that is plain without a transaction for each.
+
+    Args:
+        alias: their database.
+        sagas: as they were just read.
+        question: what to ask for.
+    """
+    keys = {key_of(saga.pk, question.nonce): saga.pk for saga in sagas}
+    sent = {keys[each.key] for each in DedupeRecord.objects.using(alias).filter(key__in=keys).only("key")}
+    waiting = _waiting(alias, [saga.pk for saga in sagas], question)
+    found: dict[UUID, Asked] = {}
+    for saga in sagas:
+        if saga.pk in sent:
+            found[saga.pk] = Asked(label=str(saga), repeated=True)
+        elif problem := _useless(saga, question) or (ASKED_ALREADY if saga.pk in waiting else ""):
+            found[saga.pk] = Asked(label=str(saga), problem=str(problem))
+    return found
+
+
+def _useless(saga: SagaRow, question: Question) -> str:
+    """Why a saga as it was read has nothing to gain from it; empty where only the engine can tell."""
+    try:
+        plan, state = registry.get(saga.name, saga.version).plan, state_of(saga)
+    except UnknownSaga as problem:
+        return str(problem)
+    if state is None or changes_something(plan, state, OFFERS[question.kind].event(question.step)):
+        return ""
+    return _changes_nothing(saga.status)
 
 
 def once(
@@ -109,9 +146,18 @@ def _ask(admin: ModelAdmin[Any], request: HttpRequest, saga: SagaRow, question: 
 def _check(saga: SagaRow, alias: str, question: Question) -> None:
     now = engine.find(None, id=saga.pk, using=alias)
     if (question.kind, question.step or None) not in [(action.name, action.step) for action in now.allowed_actions]:
-        status = word(STATUS, now.status)
-        raise NotPossible(_("it is %(status)s by now, this would change nothing") % {"status": status})
+        raise NotPossible(_changes_nothing(now.status))
     if question.seen is not None and question.seen != now.seq:
         raise NotPossible(_("it has moved on since you looked at it: look again, and decide anew"))
-    if OutboxRow.objects.using(alias).filter(saga_id=saga.pk, kind=question.kind).exists():
-        raise NotPossible(_("this was asked for already and waits for a worker to apply it"))
+    if _waiting(alias, [saga.pk], question):
+        raise NotPossible(str(ASKED_ALREADY))
+
+
+def _waiting(alias: str, ids: Iterable[UUID], question: Question) -> set[UUID]:
+    """Of which sagas the same waits to be applied."""
+    asked = OutboxRow.objects.using(alias).filter(saga_id__in=ids, kind=question.kind)
+    return set(asked.values_list("saga_id", flat=True))
+
+
+def _changes_nothing(status: str) -> str:
+    return _("it is %(status)s by now, this would change nothing") % {"status": word(STATUS, status)}

@@ -83,7 +83,10 @@ WORDS = (
         "The saga turns back: it asks what became of the step it parked over, without running it again, then what "
         "was done is undone, last step first. It parks again if that cannot be found out."
     ),
-    gettext_noop("The saga is closed as it is: nothing more runs and nothing is undone. This is final."),
+    gettext_noop(
+        "The saga is closed as it is: nothing more of it begins and nothing is undone; sagas that it started go on. "
+        "This is final."
+    ),
     gettext_noop("Nothing more of the saga begins until it is resumed; what is under way is finished and recorded."),
     gettext_noop("The saga goes on where it was paused."),
     gettext_noop(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from uuid import UUID
 from django.db import connections
 
 from sagas import operate
-from sagas.desk import PACKAGE
+from sagas.desk import PACKAGE, connected
 from sagas.doctor import Level, Problem
 from sagas.errors import StoreNotReady
 from sagas.ports import Connection
@@ -65,7 +65,7 @@ class DjangoDesk:
             yield from examine(current_app, DjangoStore(self.name).settings, paces)
 
     def connect(self) -> AbstractContextManager[Connection]:
-        return closing(DjangoStore(self.name).connect())
+        return connected(DjangoStore(self.name))
 
     def sagas(
         self, *, limit: int, statuses: Sequence[str] = (), name: str | None = None, version: int | None = None,

@@ -44,6 +44,9 @@ IMPORTED = """from {package}.celery import app as celery_app
 
 __all__ = ["celery_app"]
 """
+IMPORTS = re.compile(rb"^[ \t]*(from|import)\b.*celery", re.MULTILINE)
+NO_PACKAGE = """The settings {settings} are in no package of their own: a celery.py beside them would hide Celery.
+Make the app in a module of one of your packages, such as shop/celery.py, and import it in shop/__init__.py:"""
 
 
 def look(folder: Path, *, celery: bool) -> Iterator[Finding]:
@@ -102,7 +105,7 @@ def _is_postgres(engine: str) -> bool:
 def _installed(app: str, file: Path) -> Finding:
     there = any(each == app or each.startswith(f"{app}.") for each in settings.INSTALLED_APPS)
     return Finding(
-        what=f"{app!r} in INSTALLED_APPS", there=there, file=file, lines=f'INSTALLED_APPS += ["{app}"]'
+        what=f"{app!r} in INSTALLED_APPS", there=there, file=file, lines=f'INSTALLED_APPS = [*INSTALLED_APPS, "{app}"]'
     )  # fmt: skip
 
 
@@ -113,19 +116,43 @@ def _celery(name: str, file: Path) -> Iterator[Finding]:
     )  # fmt: skip
     yield _installed("sagas_celery", file)
     package = name.partition(".")[0]
-    root = Path(str(sys.modules[package].__file__)).parent
-    broker = hasattr(settings, "CELERY_BROKER_URL") or (root / "celery.py").exists()
+    root = _folder_of(package)
+    broker = hasattr(settings, "CELERY_BROKER_URL") or (root is not None and (root / "celery.py").exists())
     yield Finding(what="a broker", there=broker, file=file, lines=BROKER)
-    app = root / "celery.py"
+    if root is None:
+        lines = "".join(each.format(settings=name, package="shop") for each in (APP, "\n", IMPORTED))
+        yield Finding(
+            what="a Celery app", there=_has_celery_app(), lines=lines, remedy=NO_PACKAGE.format(settings=name)
+        )  # fmt: skip
+        return
+    app, init = root / "celery.py", root / "__init__.py"
     yield Finding(
         what=f"a Celery app ({package}.celery)", there=app.exists(), file=app,
         lines=APP.format(settings=name, package=package),
     )  # fmt: skip
-    init = root / "__init__.py"
+    imported = init.exists() and IMPORTS.search(init.read_bytes()) is not None
     yield Finding(
-        what=f"the Celery app imported in {package}/__init__.py", there="celery" in init.read_text(), file=init,
+        what=f"the Celery app imported in {package}/__init__.py", there=imported, file=init,
         lines=IMPORTED.format(package=package),
     )  # fmt: skip
+
+
+def _folder_of(package: str) -> Path | None:
+    """Where a module `celery` of a package belongs; None: it is none, or one that is spread over several folders."""
+    folders = list(getattr(sys.modules[package], "__path__", ()))
+    return Path(folders[0]) if len(folders) == 1 else None
+
+
+def _has_celery_app() -> bool:
+    """Whether the project sets one when it starts, wherever it is."""
+    try:
+        from sagas_celery.app import celery_app
+
+        if not apps.ready:
+            django.setup()
+        return celery_app() is not None
+    except Exception:  # without Celery, or a project that does not start: both are said elsewhere
+        return False
 
 
 def _definitions(folder: Path) -> Iterator[Finding]:

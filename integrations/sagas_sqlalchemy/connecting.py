@@ -10,6 +10,7 @@ from __future__ import annotations
 import ssl
 import threading
 from collections.abc import Callable, Mapping
+from math import ceil
 from typing import Any, Final, NoReturn
 
 import psycopg
@@ -145,8 +146,13 @@ def _from_asyncpg(engine: Engine, named: Mapping[str, Any]) -> dict[str, Any]:
         elif name in ("dsn", "direct_tls"):
             _refuse(engine, f"{name}={value!r}", "say the same in connect_args= of Sagas(...), in libpq's words")
         else:
-            found[RENAMED.get(name, name)] = int(value) if name == "timeout" else value
+            found[RENAMED.get(name, name)] = _whole_seconds(value) if name == "timeout" else value
     return found
+
+
+def _whole_seconds(timeout: Any) -> int:
+    """To libpq 0 means for ever, and 1 means 2."""
+    return max(2, ceil(float(timeout)))
 
 
 def _ssl(engine: Engine, value: Any) -> dict[str, str]:

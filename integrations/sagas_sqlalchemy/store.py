@@ -21,9 +21,11 @@ from sagas_sqlalchemy.local import SqlAlchemyLocal
 if TYPE_CHECKING:
     from sagas_sqlalchemy.runtime import Sagas
 
-PATH: Final = (
-    "select set_config('search_path', concat_ws(', ', nullif(current_setting('search_path'), ''), %s::text), true)"
-)
+PATH: Final = """
+select set_config('search_path', concat_ws(', ', nullif(path, ''), ours), true)
+from (select current_setting('search_path') as path, %s::text as ours) as given
+where right(', ' || path, length(', ' || ours)) <> ', ' || ours
+"""
 BOUND: Final = "select set_config('idle_in_transaction_session_timeout', %s, true)"
 WHERE: Final = "select relnamespace::regnamespace::text from pg_class where oid = to_regclass('sagas_outbox')"
 STALE: Final = 20  # ended connections that may be in the pool after a restart of the server

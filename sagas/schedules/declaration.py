@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
+from types import CodeType, FrameType
 from typing import Any, Final, Generic, TypeVar
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -79,7 +81,8 @@ class Schedule(Generic[I]):
         self._make: Callable[[datetime], Any] = input if callable(input) else lambda tick: input
         self.name = saga.saga_name if name is None else name
         frame = sys._getframe(1)
-        self._place = (frame.f_globals.get("__name__"), frame.f_lineno)  # the same: the module was reloaded
+        self._place = (frame.f_globals.get("__name__"), frame.f_lineno)
+        self._loaded = _loaded(frame)
         with _told(self):
             text(self.name, "name", MAX_NAME)
             if store is not None:
@@ -123,6 +126,10 @@ class Schedule(Generic[I]):
         made: I = self._make(self.local(tick))
         return made
 
+    def _is_again(self, known: Schedule[Any]) -> bool:
+        """Whether it is another one of this name declared anew, its module being loaded again."""
+        return known._place == self._place and known._loaded is not self._loaded
+
     def check_input(self, limit: int) -> None:
         """See that an input can be stored, with an example tick.
 
@@ -156,7 +163,7 @@ class Schedules:
             DefinitionError: another one has its name.
         """
         known = self._schedules.get(schedule.name)
-        if known is not None and known._place != schedule._place:
+        if known is not None and not schedule._is_again(known):
             module, line = known._place
             raise DefinitionError(
                 f"schedule {schedule.name!r} of {schedule.saga.__name__}: {module}, line {line} has one of this name "
@@ -210,6 +217,13 @@ class Schedules:
 
 
 schedules = Schedules()
+
+
+def _loaded(frame: FrameType) -> CodeType:
+    """The code of a module that is being loaded, which is another object each time."""
+    while frame.f_code.co_flags & inspect.CO_NEWLOCALS and frame.f_back is not None:  # a function
+        frame = frame.f_back
+    return frame.f_code
 
 
 class _told:

@@ -115,7 +115,9 @@ def _fire(connection: Connection, settings: Settings, schedule: Schedule[Any], d
         # whoever declared it so will start it; but if nobody of those is left, it must not wait for ever
         return due.late >= UNSERVED and bool(declare(connection, schedule, replaces=True))
     made = plan(schedule.timing, schedule.policy, since=due.next_at, now=due.now, open=due.open is not None)
-    requests = [_request(connection, settings, schedule, tick) for tick in made.start]
+    requests = [
+        _request(connection, settings, schedule, schedule.input(tick), schedule.key(tick)) for tick in made.start
+    ]
     if _move(connection, due.name, due.revision, made, requests) is None:
         return True  # somebody else was quicker
     if made.note and made.note != due.note:
@@ -131,13 +133,11 @@ def _fire(connection: Connection, settings: Settings, schedule: Schedule[Any], d
 
 
 def _request(
-    connection: Connection, settings: Settings, schedule: Schedule[Any], tick: datetime, *,
-    key: str | None = None, **headers: str,
-) -> dict[str, Any]:  # fmt: skip
+    connection: Connection, settings: Settings, schedule: Schedule[Any], input: Any, key: str, **headers: str
+) -> dict[str, Any]:
     request, _ = to_start(
-        _Caller(connection, settings), schedule.saga, schedule.input(tick), key=key or schedule.key(tick),
-        subject=None, on_existing=OnExisting.RETURN, headers={"schedule": schedule.name, **headers},
-        deadline=schedule.saga.deadline,
+        _Caller(connection, settings), schedule.saga, input, key=key, subject=None, on_existing=OnExisting.RETURN,
+        headers={"schedule": schedule.name, **headers}, deadline=schedule.saga.deadline,
     )  # fmt: skip
     now = clock.now()
     return request if now is None else {**request, "now": now}
@@ -183,7 +183,7 @@ def run_now(
         Id and key of the saga.
 
     Raises:
-        InvalidInput: this process does not declare it, or there is no reason.
+        InvalidInput: this process does not declare it, there is no reason, or its input cannot be made.
         NotPossible: its last run is open, and it says that its runs do not overlap.
     """
     schedule = schedules.get(text(name, "schedule", MAX_NAME))
@@ -198,13 +198,22 @@ def run_now(
                 f"schedule {name}: its last run is open (saga {row.last_key}, {row.last_saga}), and overlap is "
                 f"{row.overlap}: let it end, or cancel it, and run the schedule then"
             )
-        request = _request(connection, settings, schedule, row.now, key=key, reason=reason, actor=actor)
+        request = _request(connection, settings, schedule, _input(schedule, row.now), key, reason=reason, actor=actor)
         answers = _move(connection, name, row.revision, None, [request], note=row.note)
         if answers is not None:
             if settings.wake:
                 connection.execute(NOTIFY)
             return UUID(answers[0]["id"]), key
     raise NotPossible(f"schedule {name} changed {TRIES} times meanwhile; ask again")
+
+
+def _input(schedule: Schedule[Any], now: datetime) -> Any:
+    try:
+        return schedule.input(now)
+    except Exception as problem:
+        error = error_text(problem)
+        said = f"schedule {schedule.name}: input= raised {error.type}: {error.message}"
+        raise InvalidInput(said, path="input") from problem
 
 
 def _row(connection: Connection, schedule: Schedule[Any]) -> Row:

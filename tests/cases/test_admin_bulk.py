@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from django.test import Client
 
 from sagas import engine
 from sagas.states import Status
+from sagas_django import admin_actions, admin_bulk
 from sagas_django.models import LogEntry, OutboxRow, SagaRow
 from tests.integration.test_admin_actions import LIST, choose, form_of, root, told
 from tests.shop.sagas import Trip
@@ -104,6 +106,36 @@ def test_ad01_all_of_1500_are_asked_after_one_confirmation(root: Client) -> None
     assert OutboxRow.objects.filter(kind="cancel").values("saga_id").distinct().count() == 1500
     assert OutboxRow.objects.filter(kind="cancel").count() == 1500
     assert AdminLog.objects.filter(change_message__contains="fair is cancelled").count() >= 1500
+
+
+@pytest.mark.parametrize("workers", [True, False])
+def test_ad01_every_form_goes_on_where_the_last_one_ran_out_of_time(
+    root: Client, workers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is paused already, or waits for a worker to pause it, fits the filters too; it takes no more than a look."""
+    begin_many(Trip, [f"new {number}" for number in range(6)])
+    with connection.cursor() as cursor:  # so that workers find nothing but requests
+        cursor.execute("update sagas_outbox set due_at = due_at + interval '1 hour'")
+    now, ask_each = [0.0], admin_bulk.ask_each
+
+    def slowly(admin: Any, request: Any, sagas: Any, question: Any) -> Any:
+        now[0] += 6.0 * len(sagas)
+        return ask_each(admin, request, sagas, question)
+
+    monkeypatch.setattr(admin_actions, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(admin_bulk, "CHUNK", 2)
+    monkeypatch.setattr(admin_bulk, "ask_each", slowly)
+    monkeypatch.setattr(admin_bulk, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    for asked in (2, 4, 6):
+        form = form_of(choose_all(root, "pause").content.decode()) | {"reason": "stock-taking", "everything": "on"}
+        said = "; ".join(told(root.post(f"{LIST}ask/pause/", form)))
+        assert "is asked for of 2 sagas" in said and ("Ask again for the rest" in said) == (asked < 6), said
+        assert said.count("would change nothing" if workers else "asked for already") == asked - 2
+        if workers:
+            drain(skip=NO_WAIT)
+            assert SagaRow.objects.filter(paused=True).count() == asked
+        else:
+            assert OutboxRow.objects.filter(kind="pause").count() == asked
 
 
 def test_ad01_the_status_cannot_be_edited(root: Client) -> None:

@@ -21,7 +21,7 @@ from sagas.settings import Settings
 from sagas_django.models import SagaRow, ScheduleRow
 from sagas_django.store import DjangoStore
 from tests.shop.world import World
-from tests.support.schedules import NAME, declared
+from tests.support.schedules import NAME, Raises, declared, no_more_connections
 
 pytestmark = pytest.mark.usefixtures("shop")
 LIST = "/admin/sagas/schedulerow/"
@@ -127,6 +127,27 @@ def test_run_now(root: Client, world: World) -> None:
     assert SagaRow.objects.count() == 1 and AdminLog.objects.count() == 1
     html = html_of(root)
     assert saga.key in html and "sagas-status-running" in html
+
+
+def test_run_now_without_an_input(root: Client) -> None:
+    """The function that makes it raises: the page says so, and nothing was started or noted."""
+    fails = Raises()
+    schedules.discard(NAME)
+    with declared(cron="0 6 1 1 *", timezone="Europe/Berlin", overlap=Overlap.SKIP, input=fails):
+        fails.error = LookupError("no shop is open")
+        answer = send(root, "run")
+    assert answer.status_code == 302 and "input= raised LookupError: no shop is open" in told(answer)
+    assert not SagaRow.objects.exists() and not AdminLog.objects.exists()
+
+
+@pytest.mark.parametrize("kind", ["run", "pause"])
+def test_no_second_connection(root: Client, kind: str) -> None:
+    """Postgres has none left for it: the page says so, and nothing was done or noted."""
+    given = form(root, kind) | {"reason": "x"}
+    with no_more_connections():
+        answer = root.post(url(kind), given)
+    assert answer.status_code == 302 and "the database of 'default' cannot be reached" in told(answer)
+    assert not SagaRow.objects.exists() and not AdminLog.objects.exists() and not row().paused
 
 
 def test_a_reason_is_needed(root: Client) -> None:

@@ -28,6 +28,7 @@ from sagas_django.signal_form import form_for
 from tests.shop.sagas import Ordered, Trip
 from tests.shop.waiting import Choosy, Crowded, Hurried, Reviewed
 from tests.shop.world import World
+from tests.support.schedules import no_more_connections
 from tests.support.stories import NO_WAIT, Aside, begin, drain, entries, outbox
 
 pytestmark = pytest.mark.usefixtures("shop")
@@ -430,6 +431,16 @@ def test_pauses(root: Client, world: World) -> None:
     assert notes == [("definition 0 test.trip", "Paused: the bank is down"), ("definition 0 test.trip", "Resumed")]
     drain(skip=NO_WAIT)
     assert Trip.get(key="a").status == Status.COMPLETED
+
+
+def test_no_connection_to_pause_with(root: Client) -> None:
+    """Postgres has none left for it: the page says so, and nothing is paused or noted."""
+    url = f"{LIST}pauses/"
+    form = hidden(root, url) | {"what": "definition 0 test.trip", "reason": "x"}
+    with no_more_connections():
+        answer = root.post(url, form)
+    assert answer.status_code == 302 and "the database of 'default' cannot be reached" in told(answer)
+    assert "Nothing is paused as a whole" in root.get(url).content.decode() and not AdminLog.objects.exists()
 
 
 def test_only_those_who_may_pause(world: World) -> None:

@@ -18,7 +18,7 @@ from sagas_django.checks import check_schedules
 from sagas_django.models import SagaRow, ScheduleRow
 from tests.shop.sagas import Ordered, Trip
 from tests.shop.world import World
-from tests.support.schedules import NAME, at, declared
+from tests.support.schedules import NAME, Raises, at, declared, no_more_connections
 
 pytestmark = pytest.mark.usefixtures("shop")
 
@@ -119,3 +119,38 @@ def test_a_schedule_in_a_database_that_is_not_there(schedule: Schedule[Any], sho
         assert "'default'" in str(problem.hint)
         said("declare-schedules")
     assert [row.name for row in ScheduleRow.objects.all()] == [NAME]
+
+
+def failed(*arguments: str) -> str:
+    """The error that a command writes as JSON, with which it ends."""
+    out = io.StringIO()
+    with pytest.raises(SystemExit):
+        call_command("sagas", *arguments, "--json", stdout=out, skip_checks=True)
+    answer = json.loads(out.getvalue())
+    assert answer["ok"] is False
+    return str(answer["error"])
+
+
+def test_a_run_without_an_input() -> None:
+    """The function that makes it raises: said in words, and to programs as JSON."""
+    fails = Raises()
+    schedules.discard(NAME)
+    with declared(cron="0 6 1 1 *", overlap=Overlap.SKIP, input=fails):
+        said("declare-schedules")
+        fails.error = LookupError("no shop is open")
+        for way in (refused, failed):
+            words = way("run-schedule", NAME, "--reason", "needed")
+            assert words == f"schedule {NAME}: input= raised LookupError: no shop is open"
+    assert not SagaRow.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("run-schedule", NAME), ("pause-schedule", NAME), ("pause-queue", "payments"), ("run-schedule", "x")],
+)
+def test_no_second_connection(command: tuple[str, ...]) -> None:
+    """Postgres has none left for it: said in words, and to programs as JSON."""
+    said("declare-schedules")
+    with no_more_connections():
+        for way in (refused, failed):
+            assert way(*command, "--reason", "x").startswith("the database of 'default' cannot be reached: ")

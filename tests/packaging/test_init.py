@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import uuid
@@ -12,7 +13,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from sagas.errors import ConfigurationError
+from sagas.plugging import append
 from sagas.testing.servers import Postgres
+from sagas_django.plugging import APP, IMPORTED
 from sagas_sqlalchemy.plugging import BASE, MOST_FILES, _find, _revision, _schema
 
 MODELS = """
@@ -90,7 +94,9 @@ def test_a_django_project(folder: Folder) -> None:
     folder.python("manage.py", "startapp", "shop")
     before = folder.texts()
     code, said = folder.init("--celery")
-    assert code == 1 and 'INSTALLED_APPS += ["sagas_django"]' in said and "mysite/settings.py" in said, said
+    assert (
+        code == 1 and 'INSTALLED_APPS = [*INSTALLED_APPS, "sagas_django"]' in said and "mysite/settings.py" in said
+    ), said
     assert folder.texts() == before, "without --write nothing is changed"
     code, said = folder.init("--write", "--celery")
     assert code == 1 and "written" in said and "no app" not in said, said
@@ -109,6 +115,101 @@ def test_a_django_project(folder: Folder) -> None:
         folder.python("manage.py", "shell", "-v", "0", "-c", "import mysite; print(mysite.celery_app.main)")[1]
         == "mysite\n"
     )
+
+
+MANAGE = """
+import os
+import sys
+
+from django.core.management import execute_from_command_line
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "{settings}")
+execute_from_command_line(sys.argv)
+"""
+SETTINGS = """
+import os
+
+SECRET_KEY = "x"
+INSTALLED_APPS = ("django.contrib.contenttypes", "shop")
+DATABASES = {"default": {"ENGINE": "django.db.backends.postgresql", "NAME": os.environ["PGDATABASE"]}}
+"""
+
+
+def small_django(folder: Folder, settings: str) -> Path:
+    """A project as it may be: no `__init__.py` beside its settings, INSTALLED_APPS a tuple, line ends of Windows."""
+    folder.write("manage.py", MANAGE.format(settings=settings))
+    folder.write("shop/__init__.py", "")
+    file = folder.path / f"{settings.replace('.', '/')}.py"
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(SETTINGS.replace("\n", "\r\n").encode())
+    return file
+
+
+def test_settings_that_are_in_no_package(folder: Folder) -> None:
+    """No celery.py beside manage.py, which would hide Celery itself; what to do is said, and found when it was done."""
+    file = small_django(folder, "settings")
+    before = file.read_bytes()
+    code, said = folder.init("--write", "--celery")
+    assert code == 1 and "Traceback" not in said and "hide Celery" in said and "shop/__init__.py" in said, said
+    assert {str(path.relative_to(folder.path)) for path in folder.path.rglob("*.py")} == {
+        "manage.py", "settings.py", "shop/__init__.py", "shop/sagas.py"
+    }  # fmt: skip
+    after = file.read_bytes()
+    assert after.startswith(before) and b"sagas_celery" in after and after.count(b"\n") == after.count(b"\r\n")
+    folder.write("shop/celery.py", APP.format(settings="settings", package="shop"))
+    folder.write("shop/__init__.py", IMPORTED.format(package="shop"))
+    code, said = folder.init("--celery")
+    assert "ok       a Celery app" in said and "hide Celery" not in said and "manage.py migrate" in said, said
+
+
+def test_a_package_without_an_init(folder: Folder) -> None:
+    """It gets one, beside its settings, and the project starts."""
+    small_django(folder, "mysite.settings")
+    code, said = folder.init("--write", "--celery")
+    assert code == 1 and "Traceback" not in said, said
+    assert (folder.path / "mysite" / "celery.py").exists() and not (folder.path / "celery.py").exists()
+    assert (folder.path / "mysite" / "__init__.py").read_text() == IMPORTED.format(package="mysite")
+    code, said = folder.python("manage.py", "sagas", "relay", "--help")
+    assert code == 0, said
+    _, said = folder.init("--celery")
+    assert "missing  a" not in said and "manage.py migrate" in said, said
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (None, b"a\nb\n"),
+        (b"", b"a\nb\n"),
+        (b"x = 1\n", b"x = 1\n\na\nb\n"),
+        (b"x = 1", b"x = 1\n\na\nb\n"),
+        (b"x = 1\r\n", b"x = 1\r\n\r\na\r\nb\r\n"),
+        (b"# \xe4\n", b"# \xe4\n\na\nb\n"),  # in an encoding of its own
+    ],
+)
+def test_what_is_there_stays(tmp_path: Path, before: bytes | None, after: bytes) -> None:
+    """Lines are added at the end, as the file ends its lines; every byte before stays."""
+    file = tmp_path / "new" / "settings.py"
+    if before is not None:
+        file.parent.mkdir()
+        file.write_bytes(before)
+    append(file, "a\nb\n")
+    assert file.read_bytes() == after
+
+
+@pytest.mark.parametrize("before", [None, b"x = 1\n"])
+def test_a_full_disk(tmp_path: Path, before: bytes | None) -> None:
+    """It has room for a few bytes yet: the file is what it was, and the error says which file."""
+    file = tmp_path / "settings.py"
+    if before is not None:
+        file.write_bytes(before)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+    try:
+        with pytest.raises(ConfigurationError, match=r"settings\.py cannot be written"):
+            append(file, "INSTALLED_APPS = []")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (file.read_bytes() if file.exists() else None) == before
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from sagas import Retry, Saga, step
 from sagas.errors import ConfigurationError
 from sagas.testing.servers import Postgres
 from sagas_sqlalchemy import HasSagas, Sagas, sagas_tables
+from sagas_sqlalchemy.testing import borrow
 from tests.sqlalchemy.conftest import DRIVERS, drain, rows, with_driver
 
 SCHEMA = 'Sa"ga s'  # a name that must be quoted
@@ -103,6 +104,26 @@ def test_a_saga_in_a_schema(driver: str, empty: str, make_runtime: RuntimeMaker)
     look.dispose()
     if driver in ("psycopg", "psycopg2"):
         engine.dispose()
+
+
+@pytest.mark.parametrize("path", ['"$user", public', "", '"Sa""ga s"'])
+def test_the_path_of_a_test(empty: str, make_runtime: RuntimeMaker, path: str) -> None:
+    """The connection that a test lends looks there too, once, however often it is lent; and again after a rollback."""
+    engine = create_engine(with_driver(empty, "psycopg"))
+    make_runtime(engine, metadata=Base.metadata)
+    ours = path if path.endswith('"Sa""ga s"') else ", ".join(filter(None, (path, '"Sa""ga s"')))
+    with engine.connect() as connection:
+        connection.execute(text("select set_config('search_path', :path, true)"), {"path": path})
+        with connection.begin_nested() as savepoint:
+            store = borrow(connection)
+            for _ in range(3):
+                store.connect()
+            assert connection.scalar(text("show search_path")) == ours
+            savepoint.rollback()
+        assert connection.scalar(text("show search_path")) == path
+        store.connect()
+        assert connection.scalar(text("show search_path")) == ours
+    engine.dispose()
 
 
 def test_tables_of_another_schema_in_the_way(empty: str, make_runtime: RuntimeMaker) -> None:

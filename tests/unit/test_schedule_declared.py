@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,8 +91,50 @@ def test_two_schedules_of_a_saga_need_two_names() -> None:
         Schedule(Nightly, cron="0 7 * * *", input=1)
     other = Schedule(Nightly, cron="0 7 * * *", input=1, name="test.declared.later")
     assert schedules.get("test.declared.later") is other
-    for _ in range(2):  # a module that is loaded again
-        Schedule(Nightly, cron="0 8 * * *", input=1, name="test.declared.third")
+
+
+def hourly(input: int) -> Schedule[int]:
+    """What a project may have to say the same of many schedules."""
+    return Schedule(Nightly, cron="0 * * * *", input=input)
+
+
+@pytest.mark.parametrize("hour", [0, 1])
+def test_schedules_of_one_line_need_names_too(hour: int) -> None:
+    """In a loop, or through a helper, also where they differ in nothing but the input: none replaces another one."""
+    inputs = iter(range(3))
+
+    def declare_all() -> None:
+        for number in inputs:
+            Schedule(Nightly, cron=f"0 {hour * number} * * *", input=number)
+
+    for declare in (declare_all, lambda: [hourly(number) for number in (0, 1)]):
+        with pytest.raises(DefinitionError, match=r"line \d+ has one of this name already"):
+            declare()
+        assert schedules.get("test.declared.nightly").input(datetime.now(UTC)) == 0
+        schedules.discard("test.declared.nightly")
+    assert next(inputs) == 2
+
+
+MODULE = """
+from sagas import Schedule
+from tests.unit.test_schedule_declared import Nightly, hourly
+
+def own(): return Schedule(Nightly, cron="0 8 * * *", input=1, name="test.declared.own")
+
+found = [hourly(1), own(), Schedule(Nightly, cron="0 8 * * *", input=1, name="test.declared.third")]
+"""
+
+
+def test_a_module_that_is_loaded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its schedules take the place of those that it declared before, also where a helper elsewhere makes them, or the
+    class of the saga is the same as before."""
+    (tmp_path / "declares_schedules.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("declares_schedules")
+    before = module.found
+    importlib.reload(module)
+    assert not {*map(id, before)} & {*map(id, module.found)}
+    assert [schedules.get(each.name) for each in before] == module.found
 
 
 def test_what_a_schedule_says_about_itself() -> None:
