@@ -20,7 +20,7 @@ from sagas.children import ONCE, Child
 from sagas.each import Each
 from sagas.errors import DefinitionError
 from sagas.outcome import ContinueAs, NotDone, Unknown
-from sagas.plan import OnTimeout, OnUnknown, StepPlan, UndoPlan
+from sagas.plan import OnTimeout, OnUnknown, Plan, StepPlan, UndoPlan
 from sagas.retry import FOREVER
 from sagas.step import Step, Undo
 from sagas.storable import check_type, type_label
@@ -81,6 +81,21 @@ def compile_step(each: AnyStep, scope: Mapping[str, Any]) -> tuple[StepPlan, Any
             f"result parameter `... | Unknown` and handle `is UNKNOWN`, or use on_unknown=PARK"
         )
     return plan, result_type
+
+
+def check_going_on(plan: Plan) -> None:
+    """Nothing runs beside a step that goes on as another run: the saga ends with it.
+
+    Raises:
+        DefinitionError: something may.
+    """
+    final = plan.steps[-1]
+    beside = [each.name for each in plan.steps[:-1] if final.name not in plan.following(each.name)]
+    if final.continues and beside:
+        raise DefinitionError(
+            f"step {final.name!r}: it may return ContinueAs while {', '.join(beside)} may still run beside it; name in "
+            f"after= what it needs, so that all others come before it"
+        )
 
 
 def _compile_child(each: Child[Any], scope: Mapping[str, Any]) -> StepPlan:

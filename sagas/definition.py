@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from uuid import UUID
 
-from sagas.compile import compile_step, input_type, local_names, patient_after_pivot, steps_fingerprint
+from sagas.compile import check_going_on, compile_step, input_type, local_names, patient_after_pivot, steps_fingerprint
 from sagas.context import Missing, OnExisting, RunContext
 from sagas.errors import DefinitionError
 from sagas.plan import Plan
@@ -145,10 +145,14 @@ class Saga(Generic[I]):
                 problems.append(str(problem))
         if problems:
             raise _definition_error(cls, problems)
-        plans = patient_after_pivot(cls.steps)
+        plan = Plan(name=cls.saga_name, version=cls.saga_version, steps=patient_after_pivot(cls.steps))
+        try:
+            check_going_on(plan)
+        except DefinitionError as problem:
+            raise _definition_error(cls, [str(problem)]) from None
         cls._fingerprint = steps_fingerprint(cls.steps)
         cls.input_type = found
-        cls.plan = Plan(name=cls.saga_name, version=cls.saga_version, steps=plans)  # type: ignore[assignment]
+        cls.plan = plan  # type: ignore[assignment]
         cls._scope = {}
 
     def __setattr__(self, name: str, value: object) -> None:

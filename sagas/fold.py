@@ -210,7 +210,8 @@ def _cancel_requested(state: State, entry: Entry) -> State:
 def _parked(state: State, entry: Entry) -> State:
     work: dict[str, Any] = {_track_field(entry.data): _counted(state, entry)}
     if entry.data.source is Source.CHILDREN:
-        work |= {"started": 0, "recalled": False}  # begun anew, if at all
+        # those that came to nothing are begun anew, if at all; those that completed stay
+        work |= {"started": 0, "recalled": False} if entry.data.deliveries else {"complete": True}
     state = _opened(_with_step(state, entry, open=False, parked=True, blocked=None, **work), entry.data.open)
     parked_from = state.parked_from or state.status
     return replace(state, status=Status.PARKED, parked_from=parked_from, error=entry.data.reason)
@@ -224,7 +225,7 @@ def _retried(state: State, entry: Entry) -> State:
     track = track_of(state.steps.get(entry.step or "", UNTOUCHED), Direction(name))
     resumed = replace(state, status=state.parked_from or state.status, parked_from=None, error="")
     going_forward = name == Direction.DO.value
-    changes: dict[str, Any] = {"parked": False, "open": state.failing and going_forward}
+    changes: dict[str, Any] = {"parked": False, "open": state.failing and going_forward, "complete": False}
     changes |= {name: replace(_new_budget(track), closed=entry.data.closed)}
     step = resumed.steps.get(entry.step or "", UNTOUCHED)
     if step.status is StepStatus.WAITING and not step.started:  # children that were started are still its own

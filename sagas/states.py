@@ -67,6 +67,7 @@ class StepState(msgspec.Struct, frozen=True, omit_defaults=True):
     started: int = 0  # of them that were started, in the present round
     items: int | None = None  # seq of the entry that holds what they are for
     recalled: bool = False  # its children were asked to turn back
+    complete: bool = False  # it parked: its children have completed, and what they returned cannot be kept
     do: Track = Track()
     undo: Track = Track()
     settle: Track = Track()

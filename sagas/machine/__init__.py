@@ -160,7 +160,8 @@ def decide(plan: Plan, state: State | None, event: Event) -> Decision:
             raise ValueError(f"{type(event).__name__} does not fit a saga that {'exists' if state else 'is not there'}")
         return _begin(plan, event)
     transition, acted, work = TABLE.get((state.status, type(event))), _work(event), frontier(plan, state)
-    if transition is None or (acted is not None and acted not in work):
+    ended = state.status is Status.ABORTED  # what was under way then is nothing that the saga calls for
+    if transition is None or (acted is not None and acted not in work and not ended):
         return Decision(state) if acted is None else place(plan, state, _now(event), acted)
     draft = Draft(plan, state, work, _now(event))
     transition.rule(draft, event)
@@ -319,6 +320,7 @@ TABLE: Final[dict[tuple[Status, type[Event]], Transition]] = {
     (_P, LateAnswer): _to(requests.late_answer, _P),
     (Status.COMPENSATED, LateAnswer): _to(requests.late_answer_reopens, _S),
     (Status.CANCELLED, LateAnswer): _to(requests.late_answer_reopens, _S),
+    (Status.ABORTED, Succeeded): _to(forward.done_after_abort, Status.ABORTED),
     (_DONE, UndoCompleted): _to(family.undo_completed, _C, Status.CANCELLED),
     (_R, Rebuild): _to(requests.rebuild, _R),
     (_C, Rebuild): _to(requests.rebuild, _C),

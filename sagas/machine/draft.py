@@ -32,6 +32,7 @@ class Draft:
 
     def __init__(self, plan: Plan, state: State, work: tuple[Work, ...], now: float | None = None) -> None:
         self.plan, self.before, self.state, self.now = plan, work, state, now
+        self.was_parked = state.status is Status.PARKED
         self.entries: list[Entry] = []
         self.marks: list[Mark] = []
         self.delay: float | None = None
@@ -58,7 +59,9 @@ class Draft:
         self.entries[-1] = replace(entry, data=replace(entry.data, retry_in=delay or None))
         self.delay = delay
 
-    def park(self, a: Attempt, reason: str, *, lost: int = 0, unknown: bool = False, round_over: bool = False) -> None:
+    def park(
+        self, a: Attempt, reason: str, *, lost: int = 0, unknown: bool = False, source: Source | None = None
+    ) -> None:
         """Stop, until a person has decided.
 
         Args:
@@ -66,11 +69,10 @@ class Draft:
             reason: why, for that person.
             lost: begun bodies that this accounts for.
             unknown: one of them has an outcome that nobody knows.
-            round_over: the children of the step came to nothing: who goes on with it starts them anew.
+            source: CHILDREN: the step has none under way any more. They came to nothing, where one is lost: who goes on
+                starts them anew; else they have completed.
         """
-        beside, source = self._beside(a.step) if look.running(self.state) else (), None
-        if round_over:
-            lost, source = 1, Source.CHILDREN
+        beside = self._beside(a.step) if look.running(self.state) else ()
         self.answer(Kind.PARKED, a, begun=lost, unknown=unknown, reason=reason, open=beside, source=source)
 
     def park_misfit(self, e: Failed) -> None:
@@ -123,9 +125,11 @@ class Draft:
             if work.direction is Direction.UNDO and self.plan.by_name[work.step].external
         ]
         latest = {mark.step: mark for mark in marks}  # "closed" says more than "started"
+        # what ran beside a step that parked may sleep until somebody goes on: it began no more children meanwhile
+        wake = self.wake or (self.was_parked and self.state.status is Status.RUNNING and len(after) > 1)
         going_on = self.next if self.state.status is Status.COMPLETED else None  # what turned back is not gone on from
         return Decision(
-            state=self.state, entries=tuple(self.entries), wake=self.wake,
+            state=self.state, entries=tuple(self.entries), wake=wake,
             rows=tuple([self._row(work, acted) for work in kept + new]),
             surplus=tuple([work for work in before if work not in after and work != acted]),
             marks=tuple(latest.values()), next=going_on, calls=tuple(self.calls),

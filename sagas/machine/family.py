@@ -8,6 +8,8 @@ stand. So nothing is ever told of one child only, and what is told late says the
 
 from __future__ import annotations
 
+from typing import Final
+
 from sagas.events import (
     Attempt,
     Begot,
@@ -26,6 +28,8 @@ from sagas.machine import look
 from sagas.machine.draft import Draft
 from sagas.plan import StepPlan
 from sagas.states import State, Status, StepState, StepStatus
+
+ASKS: Final = {Direction.DO: "cancel", Direction.UNDO: "undo"}  # of children whose step turns back
 
 
 def do_begot(d: Draft, e: Begot) -> None:
@@ -48,7 +52,10 @@ def recalled(d: Draft, e: Recalled) -> None:
 
 
 def looks(d: Draft, e: Looks) -> None:
+    """What they were asked is asked again, for it may have been lost with the rows of the outbox."""
     step = look.step_of(d.state, e.attempt.step)
+    if step.recalled:
+        d.calls.append(Call(ASKS[e.attempt.direction], e.attempt.step, step.generation))
     d.calls.append(Call("look", e.attempt.step, step.generation))
 
 
@@ -87,6 +94,12 @@ def _seen_waiting(d: Draft, e: Children, planned: StepPlan, step: StepState) -> 
             d.calls.append(Call("look", e.step, step.generation))
 
 
+def _gone(e: Children, step: StepState) -> str:
+    """Says that children are missing: nobody knows what is left of what they did."""
+    gone = step.started - e.open - e.completed - e.undone - e.aborted
+    return f"{gone} of its children are not in the database any more" if gone > 0 else ""
+
+
 def _goes_on(state: State) -> bool:
     """Where another step has parked, this one begins no more of its children."""
     return state.status is Status.RUNNING
@@ -95,17 +108,19 @@ def _goes_on(state: State) -> bool:
 def _ended(d: Draft, e: Children, planned: StepPlan, *, stop: bool, complete: bool) -> None:
     """None of them is open any more."""
     a = Attempt(step=e.step, direction=Direction.DO, now=e.now, jitter=e.jitter)
-    if complete and e.problem and not (stop and _children_can_be_undone(planned)):
-        d.park(a, e.problem)  # it keeps its children: who retries has them looked at again, who cancels has them undone
+    if missing := _gone(e, look.step_of(d.state, e.step)):
+        d.park(a, f"{missing}; see to what they have done, then say what came of the step", source=Source.CHILDREN)
+    elif complete and e.problem and not (stop and _children_can_be_undone(planned)):
+        # it keeps its children: who retries has them looked at again, who cancels has them undone
+        d.park(a, e.problem, source=Source.CHILDREN)
     elif complete and not e.problem:
         d.log(Kind.STEP_DONE, e.step, direction=Direction.DO, source=Source.CHILDREN, result=e.result)
         d.turn_back_if_asked(a)
     elif e.completed and d.plan.may_turn_back(e.step) and planned.undo and planned.undo.children:
         _undo_the_completed(d, e)  # first what came of the others; their end is told like any
     elif e.aborted and not stop:
-        d.park(
-            a, f"{e.reason}; cancel this saga, or retry it, which starts what did not complete anew", round_over=True
-        )
+        anew = "cancel this saga, or retry it, which starts what did not complete anew"
+        d.park(a, f"{e.reason}; {anew}", lost=1, source=Source.CHILDREN)
     elif stop:
         d.log(Kind.STEP_NOT_DONE, e.step, direction=Direction.DO, reason=e.reason)
         d.turn_back(e.step, look.why_stopping(d.state), failed=False)
@@ -138,15 +153,14 @@ def _failed(d: Draft, a: Attempt, planned: StepPlan, reason: str) -> None:
         d.answer(Kind.STEP_NOT_DONE, a, begun=1, error=ErrorText("ChildFailed", reason))
         d.turn_back(a.step, reason)
     else:
-        d.park(a, f"after the pivot: {reason}", round_over=True)
+        d.park(a, f"after the pivot: {reason}", lost=1, source=Source.CHILDREN)
 
 
 def _seen_undoing(d: Draft, e: Children, step: StepState) -> None:
     work = Work(e.step, Direction.UNDO)
     if not step.recalled or work not in look.frontier(d.plan, d.state) or e.open or e.completed:
         return
-    gone = step.started - e.undone - e.aborted
-    why = e.reason if e.aborted else f"{gone} of its children are not in the database any more" if gone > 0 else ""
+    why = e.reason if e.aborted else _gone(e, step)
     if why and not step.undo.budget:  # what is left of it nobody knows; who retries says that it is in order
         a = Attempt(step=e.step, direction=Direction.UNDO, now=e.now)
         d.park(a, f"{why}; see to what it has done, then retry this saga, which takes it for undone", lost=1)
@@ -157,8 +171,5 @@ def _seen_undoing(d: Draft, e: Children, step: StepState) -> None:
 def _recall(d: Draft, name: str, direction: Direction, reason: str) -> None:
     step = look.step_of(d.state, name)
     d.log(Kind.CHILDREN_RECALLED, name, direction=direction, reason=reason)
-    if direction is Direction.DO:
-        d.calls.append(Call("cancel", name, step.generation))
-    else:
-        d.calls.append(Call("undo", name, step.generation))
+    d.calls.append(Call(ASKS[direction], name, step.generation))
     d.calls.append(Call("look", name, step.generation))  # perhaps none of them is left to tell us

@@ -10,6 +10,7 @@ from sagas.events import (
     Attempt,
     Blocked,
     Chosen,
+    Direction,
     ErrorText,
     Failed,
     Kind,
@@ -29,7 +30,7 @@ from sagas.events import (
 from sagas.machine import look
 from sagas.machine.draft import Draft
 from sagas.plan import OnTimeout, OnUnknown
-from sagas.states import Track
+from sagas.states import StepStatus, Track
 
 SOONEST: Final = 0.2  # seconds between two looks at a semantic lock that another saga holds; longer and longer
 LATEST: Final = 15.0
@@ -41,6 +42,16 @@ def do_succeeded(d: Draft, e: Succeeded) -> None:
     d.answer(Kind.STEP_DONE, e.attempt, begun=begun, source=e.source, result=e.result)
     d.next = e.next
     d.turn_back_if_asked(e.attempt)
+
+
+def done_after_abort(d: Draft, e: Succeeded) -> None:
+    """It was under way when somebody closed the saga: what it did is in the log all the same."""
+    a, status = e.attempt, look.step_of(d.state, e.attempt.step).status
+    begun = a.deliveries if e.source is Source.BODY else a.lost
+    if a.direction is Direction.DO and status in (StepStatus.PENDING, StepStatus.WAITING):
+        d.answer(Kind.STEP_DONE, a, begun=begun, source=e.source, result=e.result)
+    elif a.direction is Direction.UNDO and status is not StepStatus.UNDONE:
+        d.answer(Kind.UNDO_DONE, a, begun=begun, source=e.source)
 
 
 def do_unstorable(d: Draft, e: Unstorable) -> None:
@@ -68,9 +79,11 @@ def do_failed(d: Draft, e: Failed) -> None:
     if e.misfit:
         d.park_misfit(e)
         return
-    if not e.began:  # its key was not used yet, so that the time for which it is known has not begun
+    step = look.step_of(d.state, a.step)
+    began = e.began or step.do.doubted  # in a history that was lost, perhaps
+    if not began:  # its key was not used yet, so that the time for which it is known has not begun
         a = replace(a, first_begun_at=None)
-    step, in_doubt = look.step_of(d.state, a.step), planned.external and e.began
+    in_doubt = planned.external and began
     delay = planned.retry.delay(step.do.failures + 1, a.jitter)
     d.answer(Kind.STEP_FAILED, a, begun=a.deliveries, unknown=in_doubt, closed=e.give_up, error=e.error)
     if in_doubt:
@@ -128,8 +141,11 @@ def do_waits(d: Draft, e: Waits) -> None:
 def do_timed_out(d: Draft, e: TimedOut) -> None:
     a, wait = e.attempt, d.plan.by_name[e.attempt.step].wait
     assert wait is not None
+    arrived = look.step_of(d.state, a.step).signals
     if look.stopping(d.plan, d.state, a.step, a.now):  # a cancel came while the end of the wait was being noticed
         do_withdrawn(d, Withdrawn(a))
+    elif arrived and wait.signal:  # while a step beside it was parked, and nothing was taken
+        d.log(Kind.STEP_DONE, a.step, direction=Direction.DO, source=Source.SIGNAL, ref=arrived[0])
     elif wait.on_timeout is OnTimeout.SKIP:
         d.log(Kind.STEP_SKIPPED, a.step, reason="no signal came in time")
     elif wait.on_timeout is OnTimeout.COMPENSATE and d.plan.may_turn_back(a.step):
@@ -166,7 +182,8 @@ def do_blocked(d: Draft, e: Blocked) -> None:
         if not a.lost:  # its key was not used
             a = replace(a, first_begun_at=step.do.first_begun_at)
         d.answer(Kind.STEP_BLOCKED, a, begun=a.lost, unknown=_doubt(d, a), reason=e.reason, until=until)
-    if not look.stopping(d.plan, d.state, a.step, a.now):  # else the row is due: the step is withdrawn
+    in_doubt = look.ever_unknown(d.plan.by_name[a.step].external, look.step_of(d.state, a.step).do, a)
+    if in_doubt or not look.stopping(d.plan, d.state, a.step, a.now):  # else the row is due: the step is withdrawn
         waited = max(0.0, limit - (until - a.now))
         backoff = min(max(SOONEST, waited / 4), LATEST) * (1 + a.jitter) / 2
         d.delay = min(backoff, until - a.now)

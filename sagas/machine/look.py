@@ -344,9 +344,14 @@ def may_redo(plan: Plan, state: State, name: str) -> bool:
 
 def may_resolve(plan: Plan, state: State, name: str, *, back: bool = False) -> bool:
     """Whether a saga waits for a person to say what became of this step, or of its undo. Not of one that starts other
-    sagas: those have words of their own."""
+    sagas, which have words of their own; but see `may_mark_done`."""
     waits = any(work.step == name and (work.direction is not Direction.DO) == back for work in parked_work(plan, state))
     return waits and plan.by_name[name].children is None
+
+
+def may_mark_done(plan: Plan, state: State, name: str) -> bool:
+    """Whether a person may give the result of this step: also that of children which have completed."""
+    return may_resolve(plan, state, name) or (step_of(state, name).complete and step_of(state, name).parked)
 
 
 def may_skip(plan: Plan, state: State, name: str) -> bool:
@@ -359,4 +364,4 @@ def pivot_passed(plan: Plan, state: State) -> bool:
     if plan.pivot is None:
         return False
     pivot = step_of(state, plan.steps[plan.pivot].name)
-    return pivot.status in PASSED or pivot.do.unknown
+    return pivot.status in PASSED or (pivot.do.unknown and pivot.status is not StepStatus.NOT_DONE)

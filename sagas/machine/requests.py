@@ -89,7 +89,7 @@ def redo_late(d: Draft, e: Redo) -> None:
 
 def mark_done(d: Draft, e: MarkDone) -> None:
     """The step counts as done, with the result that the operator gives."""
-    if _resolved(d, e, look.may_resolve(d.plan, d.state, e.step)):
+    if _resolved(d, e, look.may_mark_done(d.plan, d.state, e.step)):
         d.log(Kind.STEP_DONE, e.step, direction=Direction.DO, source=Source.OPERATOR, result=e.result)
         _turn_back_if_asked(d, e.step)
 
@@ -188,8 +188,8 @@ def abort(d: Draft, e: Abort) -> None:
 
 def late_answer(d: Draft, e: LateAnswer) -> None:
     """What was undone, or is about to be, happened after all: look at it once more in the end."""
-    planned = d.plan.by_name.get(e.step)
-    if planned is not None and planned.external and planned.undo and look.step_of(d.state, e.step).do.attempts:
+    planned, track = d.plan.by_name.get(e.step), look.step_of(d.state, e.step).do
+    if planned is not None and planned.external and planned.undo and (track.attempts or track.unknown):
         looking = Work(e.step, Direction.SETTLE) in look.frontier(
             d.plan, d.state
         )  # maybe without knowing of this answer

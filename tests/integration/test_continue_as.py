@@ -72,6 +72,19 @@ def test_only_the_last_step_may_go_on() -> None:
             def two(self) -> None: ...
 
 
+def test_nothing_runs_beside_a_step_that_goes_on() -> None:
+    """The run would end with the other one, and nobody would go on from it."""
+    with pytest.raises(DefinitionError, match="it may return ContinueAs while one may still run beside it"):
+
+        class Wrong(Saga[Ordered], name="test.wrong_beside", version=1):
+            @step(compensate=None)
+            def one(self) -> None: ...
+
+            @step(compensate=None, after=[])
+            def two(self) -> ContinueAs:
+                return ContinueAs(self.input)
+
+
 def test_a_signal_that_races_the_end_of_a_run_reaches_the_next(world: World) -> None:
     """It was begun for a run that ended, in another process, before it could be recorded there."""
     begin(Subscription)

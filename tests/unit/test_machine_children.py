@@ -157,7 +157,7 @@ def test_what_a_child_completed_is_undone_in_its_place() -> None:
     life.stand(open=1)
     assert isinstance(life.assessed(direction=Direction.UNDO), Looks)
     life.tell(Looks(life.at("kid", Direction.UNDO)))
-    assert life.does == ["look"]
+    assert life.does == ["undo", "look"]
     life.stand(undone=1)
     assert life.kinds[-1] == "undo_done kid"
     assert [row.step for row in life.last.rows] == ["before"]
@@ -296,6 +296,23 @@ def test_a_retry_waits_and_starts_it_anew() -> None:
     life.tell(RetryNow())
     life.begets()
     assert life.does == ["start", "look"]
+
+
+def test_a_retry_comes_to_all_of_them_again() -> None:
+    """Those that have completed take no time; that the round is over says who has come to the last of them."""
+    forever = Retry(max_attempts=9, first=100)
+    life = Life(plan(pivot("decide"), child("kid", undo=None, retry=forever, children=MANY)))
+    life.done("decide")
+    life.begets(count=2, total=3)
+    life.stand(completed=2, count=1)
+    life.stand(completed=2, undone=1)
+    assert life.kinds[-1] == "step_failed kid"
+    life.tell(RetryNow())
+    life.begets(count=2, total=3)
+    life.stand(completed=2, count=1)
+    assert (life.does, life.state.steps["kid"].started) == (["start", "look"], 3)
+    life.stand(completed=3, result=Raw(b"[1,2,3]"))
+    life.must_be(Status.COMPLETED)
 
 
 def test_more_of_them_than_run_at_once() -> None:

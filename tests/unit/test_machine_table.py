@@ -52,6 +52,7 @@ from tests.unit import (
     test_machine_doubt,
     test_machine_late,
     test_machine_locks,
+    test_machine_not_forgotten,
     test_machine_parked_beside,
     test_machine_redo,
     test_machine_requests,
@@ -74,6 +75,8 @@ class Walk:
                 for entry, statuses in led.items():
                     self.led[entry] |= statuses
         for before, event, after in test_machine_late.two_settled():  # a walk over such a plan would take too long
+            self.led[before.status, type(event)].add(after.status)
+        for before, event, after in test_machine_not_forgotten.after_an_abort():  # no work is left in such a state
             self.led[before.status, type(event)].add(after.status)
 
 
@@ -111,7 +114,9 @@ def test_every_event_and_status_is_in_the_table() -> None:
     """The closed lists are used up: `Start` begins a saga and finished ones do nothing."""
     assert {event for _, event in machine.TABLE} == set(EVENTS) - {Start}
     assert {status for status, _ in machine.TABLE} == set(Status) - NEVER_REOPENED
-    assert {event for status, event in machine.TABLE if status in machine.TERMINAL} == {LateAnswer, UndoCompleted}
+    assert {event for status, event in machine.TABLE if status in machine.TERMINAL} == {
+        LateAnswer, Succeeded, UndoCompleted,
+    }  # fmt: skip
     assert set(fold.EVOLVE) == set(Kind)
 
 
@@ -212,7 +217,7 @@ def examples() -> list[Callable[[], None]]:
     modules = (
         test_machine_unknown, test_machine_undo, test_machine_requests, test_machine_late, test_machine_waits,
         test_machine_choice, test_machine_deadline, test_machine_doubt, test_machine_redo, test_machine_resolved,
-        test_machine_parked_beside, test_machine_locks, test_machine_children,
+        test_machine_parked_beside, test_machine_locks, test_machine_children, test_machine_not_forgotten,
     )  # fmt: skip
     tests = [each for module in modules for name, each in vars(module).items() if name.startswith("test_")]
     return [each for each in tests if not inspect.signature(each).parameters]
