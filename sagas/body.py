@@ -78,9 +78,9 @@ class Body(msgspec.Struct, kw_only=True, eq=False):
     def parent(self) -> Body:
         """The saga that started this one, for looking only: what it was given, and what it had done by then."""
         if self.seen is None:
-            reader, id = self.delivery.reader, self.head.parent
-            assert reader.kin is not None and id is not None
-            found = reader.kin.get(id, reader.hidden)
+            reader, head = self.delivery.reader, self.head
+            assert reader.kin is not None and head.parent is not None
+            found = reader.kin.get(head.parent, head.parent_step, reader.hidden)
             self.seen = Body(
                 delivery=found, definition=registry.get(found.name, found.version), attempt_event=self.attempt_event,
                 limit=0, alive=self.alive, guard=None,
@@ -89,9 +89,10 @@ class Body(msgspec.Struct, kw_only=True, eq=False):
 
     def ahead(self) -> Iterator[Callable[[], None]]:
         """What an `async def` function may ask for is to be loaded before: where it asks, nothing may wait for it."""
-        kin, parent = self.delivery.reader.kin, self.head.parent if self.definition.of_items else None
-        if kin is not None and parent is not None and not kin.knows(parent):  # the saga of which this is an item
-            yield partial(kin.load, parent)
+        kin, head = self.delivery.reader.kin, self.head if self.definition.of_items else None
+        parent = head and head.parent  # the saga of which this is an item
+        if kin and head and parent and not kin.knows(parent, head.parent_step):
+            yield partial(kin.load, parent, head.parent_step)
         if self.delivery.heavy:
             yield partial(self.delivery.reader.load_large, self.delivery.history)
 

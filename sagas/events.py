@@ -216,7 +216,7 @@ class Children(msgspec.Struct, frozen=True, kw_only=True):
     started: int = 0  # how many had been started: who has looked before that changed looks again
     open: int = 0  # not ended
     completed: int = 0
-    undone: int = 0  # compensated or cancelled
+    undone: int = 0  # compensated or cancelled; like `aborted` without those that this round still begins anew
     aborted: int = 0
     now: float = 0.0  # epoch seconds, database clock
     jitter: float = 1.0  # from 0 up to 1

@@ -10,8 +10,7 @@ from uuid import UUID
 
 import msgspec
 import psycopg
-import uuid_utils.compat as uuid_utils
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from sagas import clock, codec, machine, tracing
 from sagas.body import Body, step_named
@@ -25,7 +24,7 @@ from sagas.head import Head
 from sagas.payloads import PLAIN, Payloads
 from sagas.registry import registry
 from sagas.settings import Settings
-from sagas.states import Status
+from sagas.states import State, Status
 from sagas.step import Step
 from sagas.store import large
 from sagas.store.rows import Connection, Delivery
@@ -41,9 +40,8 @@ START_ANEW = sorted(machine.TERMINAL - {Status.COMPLETED})  # a child that ended
 
 
 class Given(msgspec.Struct, frozen=True):
-    """One child that is to be started."""
+    """One child that is to be started; its id follows from its parent's, and from its run: `sagas_children_v1`."""
 
-    id: UUID
     key: str
     input_hash: str
     saga: Head
@@ -80,9 +78,7 @@ def to_start(
             definition=definition.fingerprint(), hash=hashed, parent=parent.saga_id,
             parent_step=branch(step, generation),
         )  # fmt: skip
-        children.append(
-            Given(UUID(str(uuid_utils.uuid7())), head.key, hashed or codec.fingerprint(bytes(head.input)), head)
-        )
+        children.append(Given(head.key, hashed or codec.fingerprint(bytes(head.input)), head))
     return Raw(msgspec.json.encode({
         "name": definition.saga_name, "version": definition.saga_version, "definition": definition.fingerprint(),
         "status": first.state.status, "seq": first.state.seq, "headers": headers, "rows": first.rows,
@@ -95,10 +91,11 @@ def to_start(
 def beget(body: Body) -> Begot | Failed:
     """What the children of the step that is at work are given, as its author says."""
     event, step = body.attempt_event, body.declared()
+    stored = _stored(body, step.name)  # outside: where the database is away, the step has not failed
     try:
         run = body.definition._for_run(body)
         if isinstance(step, Each):
-            return _beget_each(body, step, run)
+            return _beget_each(body, step, run, stored)
         assert isinstance(step, Child)
         request = to_start(
             step.of, body.delivery, step.name, [("", step.given(run))], limit=body.limit,
@@ -111,20 +108,43 @@ def beget(body: Body) -> Begot | Failed:
     return Begot(event, request, count=1, total=1)
 
 
-def _beget_each(body: Body, step: Each[Any, Any, Any], run: Any) -> Begot:
-    """The items are stored, so that those that are started later are the same; the first of them are started."""
-    found = list(step.items(run))
-    if len(found) > step.max_items:
+def _stored(body: Body, step: str) -> bytes | None:
+    """The log entry that holds the items of a step, where an earlier round of it has asked for them."""
+    seq, fetch = machine.step_of(body.delivery.state, step).items, body.delivery.reader.fetch
+    if seq is None:
+        return None
+    assert fetch is not None
+    return fetch(seq)
+
+
+def _beget_each(body: Body, step: Each[Any, Any, Any], run: Any, stored: bytes | None) -> Begot:
+    """The items are stored, so that those that are started later, or anew, are the same; the first are started."""
+    payloads, new = body.delivery.reader.payloads, stored is None
+    found = list(step.items(run)) if stored is None else _items(step, body.delivery, stored, payloads)
+    if new and len(found) > step.max_items:
         raise InvalidInput(
             f"step {step.name!r}: {len(found):,} items, and max_items={step.max_items:,}; raise it, or let several "
             f"sagas do parts of the work"
         )
-    payloads = body.delivery.reader.payloads
-    items = payloads.store(found, step.items_type, limit=body.limit, what=f"items of step {step.name!r}")
+    items = payloads.store(found, step.items_type, limit=body.limit, what=_items_of(step)) if new else None
     assert step.options.children is not None
     count = min(BATCH, step.options.children.at_once, len(found))
     request = _items_to_start(step, body.delivery, found, 0, count, limit=body.limit, payloads=payloads)
-    return Begot(body.attempt_event, request, count=count, total=len(found), items=Raw(items))
+    return Begot(
+        body.attempt_event, request, count=count, total=len(found), items=UNSET if items is None else Raw(items)
+    )  # fmt: skip
+
+
+def _items_of(step: Each[Any, Any, Any]) -> str:
+    return f"items of step {step.name!r}"
+
+
+def _items(step: Each[Any, Any, Any], parent: Delivery, stored: bytes, payloads: Payloads) -> Sequence[Any]:
+    """The items that a log entry holds."""
+    facts = parent.reader.read(stored)
+    assert isinstance(facts.result, Raw)
+    items: Sequence[Any] = payloads.read(bytes(facts.result), step.items_type, what=_items_of(step))
+    return items
 
 
 def _items_to_start(
@@ -132,8 +152,13 @@ def _items_to_start(
     payloads: Payloads,
 ) -> Raw:  # fmt: skip
     assert step.of is not None
-    numbered = ((f":{number:06}", items[number]) for number in range(begin, begin + count))
+    numbered = ((f":{_number(number)}", items[number]) for number in range(begin, begin + count))
     return to_start(step.of, parent, step.name, numbered, limit=limit, payloads=payloads)
+
+
+def _number(item: int) -> str:
+    """What the key of its saga ends in: as many digits for each, so that they sort."""
+    return f"{item:06}"
 
 
 def look(connection: Connection, deliveries: Sequence[Delivery], settings: Settings) -> list[Delivery]:
@@ -145,14 +170,18 @@ def look(connection: Connection, deliveries: Sequence[Delivery], settings: Setti
     if not deliveries:
         return []
     told, wrong = [], []
+    wanted: dict[tuple[UUID, str], str | None] = {}
     for each in deliveries:
         try:
-            told.append((each, step_named(registry.get(each.name, each.version), _step_of(each)).name))
+            declared = step_named(registry.get(each.name, each.version), _step_of(each))
         except (KeyError, msgspec.MsgspecError) as problem:
             wrong.append(_odd(each, problem))
-    wanted = {(each.saga_id, branch(step, _generation(each, step))) for each, step in told}
+            continue
+        told.append((each, declared.name))
+        wanted[each.saga_id, branch(declared.name, _generation(each, declared.name))] = _to_come(each.state, declared)
     parameters = {
-        "parents": [parent for parent, _ in wanted], "branches": [name for _, name in wanted], "now": clock.now(),
+        "parents": [parent for parent, _ in wanted], "branches": [name for _, name in wanted],
+        "to_come": list(wanted.values()), "again": START_ANEW, "now": clock.now(),
     }  # fmt: skip
     stands: dict[tuple[UUID, str], list[Any]] = {}
     for parent, name, *line in run(connection, query(PACKAGE, "children"), parameters):
@@ -166,6 +195,14 @@ def look(connection: Connection, deliveries: Sequence[Delivery], settings: Setti
         except Exception as problem:
             wrong.append(_odd(each, problem))
     return wrong
+
+
+def _to_come(state: State, step: Step[Any, Any]) -> str | None:
+    """The first item that the present round has not come to yet; None: it has come to all, or the saga turns back.
+    What an earlier round has left of those that come is begun anew, so it says nothing of this one."""
+    known = machine.step_of(state, step.name)
+    to_come = machine.goes_forward(state) and known.started < known.total
+    return _number(known.started) if isinstance(step, Each) and to_come else None
 
 
 def _odd(delivery: Delivery, problem: Exception) -> Delivery:
@@ -211,10 +248,8 @@ def _with_more(
     if room * 4 < at_once and seen.open:
         return seen
     assert known.items is not None
-    what, payloads = f"items of step {step.name!r}", settings.payloads
-    facts = parent.reader.read(large.fetch(connection, parent.saga_id, known.items))
-    assert isinstance(facts.result, Raw)
-    items = payloads.read(bytes(facts.result), step.items_type, what=what)
+    payloads = settings.payloads
+    items = _items(step, parent, large.fetch(connection, parent.saga_id, known.items), payloads)
     count = min(BATCH, room, known.total - known.started)
     _load_head(connection, parent)
     request = _items_to_start(
@@ -262,4 +297,15 @@ def _joined(step: Each[Any, Any, Any], found: list[str | None], seen: Children, 
     if len(raw) > settings.max_payload:
         problem = f"the results of its items take {len(raw):,} bytes together, {settings.max_payload:,} are allowed"
         return msgspec.structs.replace(seen, problem=problem)
+    if None in found and not _fits(raw, step.result_type):
+        problem = f"its item {found.index(None)} has no result: an operator has skipped it"
+        return msgspec.structs.replace(seen, problem=problem)
     return msgspec.structs.replace(seen, result=Raw(payloads.seal(raw, step.result_type)))
+
+
+def _fits(raw: bytes, declared: Any) -> bool:
+    try:
+        codec.decode(raw, declared)
+    except CodecError:
+        return False
+    return True

@@ -21,6 +21,7 @@ REASON: Final = Argument(name="--reason", help="why; stored in the log", require
 ACTOR: Final = Argument(name="--actor", help="who asks; default: the user of this machine")
 TELLS: Final = {
     Verdict.VANISHED: "no such saga is here: undo over there what it did, or enter here what it was for",
+    Verdict.AWAITED: "an open saga may start it again, under the same keys: undo nothing before that one has ended",
     Verdict.AHEAD: "the saga has not come to it here, and would do it again under the same key",
     Verdict.TURNED_BACK: "it was undone over there, and the saga here counts on it",
     Verdict.BEHIND: "the saga here has ended, or turns back, without it: undo it over there",
@@ -123,8 +124,8 @@ def _data(match: Match, written: Sequence[Written]) -> dict[str, Any]:
 def _lines(found: Sequence[Match], unsettled: Sequence[Match], written: Sequence[Written]) -> Iterator[str]:
     counts = _counts(found)
     yield f"{len(found)} effects: " + ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-    told = (Verdict.VANISHED, Verdict.TURNED_BACK, Verdict.BEHIND, Verdict.FORMER, Verdict.LACKING, Verdict.AHEAD,
-            Verdict.UNREADABLE)  # fmt: skip
+    told = (Verdict.VANISHED, Verdict.AWAITED, Verdict.TURNED_BACK, Verdict.BEHIND, Verdict.FORMER, Verdict.LACKING,
+            Verdict.AHEAD, Verdict.UNREADABLE)  # fmt: skip
     for verdict in told:
         for match in unsettled:
             if match.verdict is verdict:

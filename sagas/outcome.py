@@ -41,7 +41,8 @@ class ContinueAs:
     """What the last step may return: this saga is completed, and another of its kind begins with this input.
 
     The new one has the same key and subject, and the next run number; signals that nobody waited for go over to it.
-    So a saga that goes on for years (a subscription, a poll) keeps a short log.
+    So a saga that goes on for years (a subscription, a poll) keeps a short log. Ids of such runs begin with the time at
+    which the first one began: lists that go by them show the runs together, the last one first.
     """
 
     input: object

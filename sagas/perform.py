@@ -355,7 +355,8 @@ def _take(body: Body, lock: SemanticLock) -> Calls:
     except THROUGH:
         raise
     except BaseException as problem:
-        earlier = event.lost or step_of(body.delivery.state, event.step).do.unknown
+        track = step_of(body.delivery.state, event.step).do
+        earlier = event.lost or track.unknown or track.doubted
         return body.failed(problem, began=bool(earlier))
     if blocker is None:
         return None
@@ -367,7 +368,7 @@ def _continue(body: Body, outcome: ContinueAs, source: Source = Source.BODY) -> 
     try:
         if body.declared() is not body.definition.steps[-1]:
             raise errors.Unstorable(f"step {body.declared().name!r}: only the last step may return ContinueAs")
-        following = to_continue(body.definition, body.head, outcome.input, limit=body.limit,
+        following = to_continue(body.definition, body.id, body.head, outcome.input, limit=body.limit,
                                 payloads=body.delivery.reader.payloads)  # fmt: skip
     except (errors.CodecError, errors.Unstorable) as problem:
         text = body.error_text(problem)

@@ -22,6 +22,7 @@ from psycopg.rows import dict_row
 
 from sagas import machine
 from sagas.events import Entry, Kind
+from sagas.keys import DERIVED
 from sagas.reconcile_lists import Address, Effect, address
 from sagas.states import State, StepStatus
 from sagas.store.rows import Connection, entry_of, state_of
@@ -37,6 +38,7 @@ class Verdict(StrEnum):
 
     KNOWN = "known"  # the log, or the dedupe table, has it
     VANISHED = "vanished"  # there is no such saga here
+    AWAITED = "awaited"  # nor is this one; but an open saga may start it again as the same one, under the same keys
     AHEAD = "ahead"  # the saga has not come to it, and would do it again under the same key
     TURNED_BACK = "turned back"  # it was undone, and the saga here goes on with it
     BEHIND = "behind"  # the saga has ended without it, or turns back without it
@@ -74,6 +76,7 @@ class _Here:
     label: str
     state: State | None = None  # None: there is none
     pruned: bool = False
+    awaited: bool = False  # there is none, and another one may start it
     problem: bool = False
     done: set[tuple[str, str, int]] = field(default_factory=set)  # step, direction, generation
     known: Collection[str] = ()  # keys with an answer in the dedupe table
@@ -147,7 +150,7 @@ def _look(connection: Connection, ids: Sequence[UUID]) -> dict[UUID, _Here]:
         if row["name"] is None:
             pruned = row["pruned_name"] is not None
             label = _label(row["pruned_name"], saga_id, row["pruned_key"]) if pruned else _vanished(saga_id)
-            here[saga_id] = _Here(label=label, pruned=pruned)
+            here[saga_id] = _Here(label=label, pruned=pruned, awaited=row["awaited"])
         else:
             here[saga_id] = _read(row, logs[saga_id])
     return here
@@ -167,11 +170,11 @@ def _label(name: str, saga_id: UUID, key: str) -> str:
 
 
 def _vanished(saga_id: UUID) -> str:
-    """All that is left of it is its id, the first part of which is a time."""
-    if saga_id.version != 7:
+    """All that is left of it is its id, the first part of which is a time: its own, or that of what it came of."""
+    if saga_id.version not in (7, DERIVED):
         return f"saga {saga_id}"
-    made = datetime.fromtimestamp((saga_id.int >> 80) / 1000, UTC)
-    return f"saga {saga_id} of {made.isoformat(sep=' ', timespec='seconds')}"
+    made = datetime.fromtimestamp((saga_id.int >> 80) / 1000, UTC).isoformat(sep=" ", timespec="seconds")
+    return f"saga {saga_id} of {made}" if saga_id.version == 7 else f"saga {saga_id}, which came of one of {made}"
 
 
 def _done(entries: Iterable[Entry]) -> Iterator[tuple[str, str, int]]:
@@ -219,7 +222,8 @@ def _verdict(here: _Here, where: Address, effect: Effect) -> Verdict:
     if here.problem:
         return Verdict.UNREADABLE
     if here.state is None:
-        return Verdict.PRUNED if here.pruned else Verdict.VANISHED
+        missing = Verdict.AWAITED if here.awaited else Verdict.VANISHED
+        return Verdict.PRUNED if here.pruned else missing
     if (where.step, where.direction, where.generation) in here.done:
         return Verdict.KNOWN
     answered = effect.key in here.known  # in the dedupe table only: what becomes of it the saga decides

@@ -16,6 +16,7 @@ from sagas.definition import OnExisting, Saga
 from sagas.events import ABOUT_A_STEP, OPERATIONS, Continuation, Start
 from sagas.failure import clean
 from sagas.head import Head
+from sagas.keys import id_of_next
 from sagas.options import MOST_PRIORITY
 from sagas.payloads import PLAIN, Payloads
 from sagas.plan import Plan
@@ -70,12 +71,13 @@ def to_start(
 
 
 def to_continue(
-    definition: type[Saga[Any]], before: Head, input: Any, *, limit: int, payloads: Payloads = PLAIN
+    definition: type[Saga[Any]], former: UUID, before: Head, input: Any, *, limit: int, payloads: Payloads = PLAIN
 ) -> Continuation:  # fmt: skip
     """The saga that takes over from one that ends.
 
     Args:
         definition: of both.
+        former: the id of the one that ends.
         before: what the one that ends was given.
         input: of the new one.
         limit: bytes that it may take.
@@ -86,7 +88,7 @@ def to_continue(
     """
     raw = codec.encode(input, declared=definition.input_type, limit=limit, of=_named(definition))
     stored = payloads.seal(raw, definition.input_type)
-    id = uuid_utils.uuid7()
+    id = id_of_next(former, before.run + 1)
     head = msgspec.structs.replace(
         before, version=definition.saga_version, input=Raw(stored), definition=definition.fingerprint(),
         root=before.root or before.hash or codec.fingerprint(bytes(before.input)),
@@ -94,7 +96,7 @@ def to_continue(
     )  # fmt: skip
     request = _request(definition, head, id) | _deadline(definition.deadline)
     request["run_again_after"] = sorted(machine.GOING_ON)
-    return Continuation(UUID(str(id)), Raw(msgspec.json.encode(request)))
+    return Continuation(id, Raw(msgspec.json.encode(request)))
 
 
 def _named(definition: type[Saga[Any]]) -> str:

@@ -26,7 +26,7 @@ def family(sagas: QuerySet[Any], saga: SagaRow, plan: Plan | None) -> dict[str, 
     """
     parent = sagas.filter(pk=saga.parent).first() if saga.parent else None
     starts = plan is not None and any(getattr(step, "children", None) is not None for step in plan.steps)
-    children = list(sagas.filter(parent=saga.pk).order_by("-id")[: MOST + 1]) if starts else []
+    children = list(sagas.filter(parent=saga.pk).order_by("-created_at", "-id")[: MOST + 1]) if starts else []
     return {
         "parent": parent, "parent_word": word(STATUS, parent.status) if parent else "", "more": len(children) > MOST,
         "children": [{"row": child, "word": word(STATUS, child.status)} for child in children[:MOST]],

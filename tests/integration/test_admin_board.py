@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from datetime import timedelta
 from html import unescape
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.db import connection, transaction
@@ -14,10 +16,12 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from sagas import pauses
+from sagas.keys import id_of_next
 from sagas.pauses import Scope
 from sagas.queues import Limits, limit
 from sagas.states import Status
 from sagas.tally import EXPIRED, RETRIES, Tally
+from sagas_django.admin_timeline import fetch
 from sagas_django.models import OutboxRow, SagaRow
 from sagas_django.operate import rows
 from sagas_django.store import DjangoStore
@@ -105,6 +109,22 @@ def test_retries_and_claim_expiries_are_rates(root: Client, world: World) -> Non
     with connection.cursor() as cursor:
         cursor.execute("update sagas_tally set seconds = seconds - 3600 where what like 'minute:%'")
     assert "Retries: none in the last hour" in text_of(page(root, BOARD))
+
+
+def test_the_next_run_of_an_old_saga_was_started_now(world: World) -> None:
+    """Its id says when the first one was; once it has ended it counts where it belongs, and once."""
+    begin(Trip)
+    drain()
+    (new,) = SagaRow.objects.all()
+    old = id_of_next(UUID(int=new.pk.int - (7_200_000 << 80)), 2)
+    SagaRow.objects.bulk_create([SagaRow(
+        id=old, name="test.poll", version=1, key="k", run=2, status="completed", seq=2, input_hash="x",
+        created_at=new.created_at, updated_at=new.updated_at, finished_at=new.finished_at,
+    )])  # fmt: skip
+    counted: Counter[str] = Counter()
+    for line in fetch("default", "board_rates", most=100, good="completed"):
+        counted[line["what"]] += line["sagas"]
+    assert counted == {"started": 2, "good": 2}
 
 
 def test_a_minute_of_an_hour_ago_is_not_added_to(world: World) -> None:

@@ -10,11 +10,13 @@ from django.db import transaction
 
 from sagas import DefinitionError, Refused, Saga, engine, external_step, step
 from sagas.states import Status
+from sagas.worker import Worker
 from sagas_django.models import OutboxRow, SagaRow
-from tests.shop.families import After, Collects, Letters, Tolerant
+from tests.shop.families import After, Collects, Letters, Tolerant, Twofold, Unsent
 from tests.shop.sagas import Ordered
 from tests.shop.world import World
-from tests.support.stories import begin, drain, log_of
+from tests.support.stories import begin, bring_forward, drain, log_of
+from tests.support.workers import begin_due, one_worker, run_batch
 
 pytestmark = pytest.mark.usefixtures("shop")
 
@@ -96,6 +98,34 @@ def test_results_that_are_too_much_and_a_retry(world: World, too_much: Any, sett
     assert [call.name for call in world.calls] == [*sent, "report"]
 
 
+def test_an_item_that_was_skipped_has_no_result(world: World) -> None:
+    """Where every item is to have one it waits for a person, who cancels, or gives the results of all."""
+    world.always("send-1", OSError("no answer"))
+    for key in ("a", "b"):
+        begin(Letters, key, input=Ordered(number=3))
+    drain()
+    for item in SagaRow.objects.filter(key__endswith=":000001"):
+        assert item.status == Status.PARKED
+        engine.request(item.name, "skip", key=item.key, step="post", seen=item.seq, reason="lost", using="default")
+    drain()
+    for key in ("a", "b"):
+        found = Letters.get(key=key)
+        assert (found.status, found.error) == (
+            Status.PARKED, "its item 1 has no result: an operator has skipped it"
+        )  # fmt: skip
+    engine.cancel(Letters, key="a", reason="enough")
+    seq = SagaRow.objects.get(name="test.letters", key="b").seq
+    engine.request(
+        Letters.saga_name, "mark_done", key="b", step="post", seen=seq, result=["x", "y", "z"], reason="by hand",
+        using="default",
+    )  # fmt: skip
+    drain()
+    assert Letters.get(key="a").status == Status.CANCELLED
+    assert {name for name in world.names if name.startswith("recall")} == {"recall-0", "recall-2"}
+    assert Letters.get(key="b").status == Status.COMPLETED
+    assert world.of("report")[0].argument == ["x", "y", "z"]
+
+
 def test_none_at_all(world: World) -> None:
     """It is done at once, with an empty result."""
     begin(Letters, input=Ordered(number=0))
@@ -170,6 +200,74 @@ def test_after_the_pivot_those_that_failed_are_begun_anew(world: World) -> None:
     assert [(item.key[-1], item.run, item.status) for item in items_of(run)] == [
         ("0", 1, "completed"), ("1", 1, "compensated"), ("1", 2, "completed"), ("2", 1, "completed"),
     ]  # fmt: skip
+
+
+def sent(world: World) -> Counter[str]:
+    return Counter(call.name for call in world.calls if call.name.startswith("send-"))
+
+
+@pytest.mark.parametrize("failing", [1, 3, 5, 6])
+def test_after_the_pivot_one_of_many_is_begun_anew(world: World, failing: int) -> None:
+    """Wherever it is in the list: those after the first batch are come to again as well."""
+    world.plan("unsent", [*range(7)])
+    world.plan(f"send-{failing}", Refused("no"))
+    run = begin(Unsent)
+    drain()
+    assert status(Unsent) == Status.COMPLETED
+    assert sent(world) == {f"send-{n}": 2 if n == failing else 1 for n in range(7)}
+    assert {item.key[-1] for item in items_of(run) if item.run == 2} == {str(failing)}
+
+
+def test_after_the_pivot_the_items_are_those_of_the_first_time(world: World) -> None:
+    """`for_each` is called once: who is unsent has changed by the time those that failed are begun anew."""
+    world.plan("unsent", [1, 2, 3], [2])
+    world.plan("send-2", Refused("no"))
+    begin(Unsent)
+    drain()
+    assert status(Unsent) == Status.COMPLETED
+    assert sent(world) == {"send-1": 1, "send-2": 2, "send-3": 1}
+    assert len(world.of("unsent")) == 1
+
+
+def test_an_aborted_item_and_a_retry_starts_what_did_not_complete_anew(world: World) -> None:
+    """Also where it is none of the first batch: what is left of the former round is no failure of this one."""
+    world.plan("send-4", *[ValueError("?")] * 3)
+    run = begin(Letters, input=Ordered(number=7))
+    drain()
+    (parked,) = [item for item in items_of(run) if item.status == Status.PARKED]
+    engine.request(None, "abort", id=parked.pk, reason="seen to", using="default")
+    drain()
+    assert status(Letters) == Status.PARKED
+    engine.request(Letters.saga_name, "retry", key="a", reason="again", using="default")
+    drain()
+    assert status(Letters) == Status.COMPLETED
+    answers = world.of("report")[0].argument
+    assert [answer.rsplit("-", 1)[0] for answer in answers] == [f"send-{number}" for number in range(7)]
+
+
+def work(worker: Worker) -> None:
+    """Run all that is due, in one process."""
+    while bring_forward() and (begun := begin_due(worker)):
+        run_batch(worker, begun)
+
+
+def test_items_of_a_later_step_see_what_came_of_an_earlier_one(world: World) -> None:
+    """Although the worker has looked at the saga for the items of that one before; also after a redo of it."""
+    with one_worker() as worker:
+        world.plan("remind-1", *[ValueError("?")] * 3)
+        run = begin(Twofold, input=Ordered(number=2))
+        work(worker)
+        assert [call.argument for call in world.of("remind-0")] == ["announce-0-1"]
+        (parked,) = [item for item in items_of(run) if item.status == Status.PARKED]
+        engine.request(None, "abort", id=parked.pk, reason="seen to", using="default")
+        work(worker)
+        world.plan("announce-0", "said anew")
+        engine.request(Twofold.saga_name, "redo", key="a", step="announce", reason="mended", using="default")
+        work(worker)
+    drain()
+    assert status(Twofold) == Status.COMPLETED
+    assert world.of("remind-0")[-1].argument == "said anew"
+    assert world.of("thank-1")[0].argument.startswith("remind-1")  # `async def`
 
 
 def test_cancel(world: World) -> None:

@@ -27,6 +27,7 @@ from sagas.restored import Doubted
 from sagas.states import State, Status, StepState, StepStatus
 from sagas_django.models import SagaRow
 from sagas_django.store import DjangoStore
+from tests.shop.families import Purchase
 from tests.shop.sagas import Trip
 from tests.shop.world import World
 from tests.support.backup import Backup, Bought
@@ -147,6 +148,23 @@ def test_sagas_that_vanished(world: World, backup: type[Backup], listed: Lister)
     assert (found["key"], found["reference"], found["amount"]) == (f"{lost.id}:charge:do:0", "ch_1", "12.50")
     assert datetime.now(UTC).strftime("%Y-%m-%d") in found["label"]
     assert "no such saga is here" in "".join(answer["said"])
+
+
+def test_a_child_that_may_be_started_again_is_no_orphan(world: World, backup: type[Backup], listed: Lister) -> None:
+    """Its parent is here, and would start it under the same id: nobody is to undo it before that saga has ended."""
+    saga = begin(Purchase)
+    before = backup()
+    drain()
+    (child,) = SagaRow.objects.filter(parent=saga.id)
+    path = listed(effect(child.pk, "take"), effect(uuid4(), "charge"))
+    before.restore()
+    assert verdicts(reconciled(path)) == {"take:do:0": "awaited", "charge:do:0": "vanished"}
+    drain()
+    assert verdicts(reconciled(path)) == {"charge:do:0": "vanished"}
+    before.restore()
+    request(Purchase.saga_name, "cancel", key="a", reason="enough", using="default")
+    drain()
+    assert verdicts(reconciled(path)) == {"take:do:0": "vanished", "charge:do:0": "vanished"}
 
 
 def test_only_what_was_undone_needs_nobody(listed: Lister) -> None:

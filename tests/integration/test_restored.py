@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import threading
+from uuid import UUID
 
 import pytest
 from django.core.management import call_command
@@ -15,12 +16,14 @@ from django.db import connection as django_connection
 from django.db import transaction
 from msgspec import Raw
 
-from sagas import NotDone, Retry, Saga, external_step, restored, step
+from sagas import NotDone, Refused, Retry, Saga, external_step, restored, step
 from sagas.errors import NotPossible
 from sagas.events import Succeeded
 from sagas.store import rows
 from sagas_django.models import OutboxRow, SagaRow
 from sagas_django.store import DjangoStore
+from tests.shop.families import After, Letters, Purchase
+from tests.shop.going_on import Poll
 from tests.shop.sagas import Ordered, Trip
 from tests.shop.world import World
 from tests.support.backup import Backup, Bought, act
@@ -55,6 +58,35 @@ def test_what_may_have_been_done_is_asked_about(world: World, backup: type[Backu
     drain()
     assert world.names == ["charge", "ship", "find_charge", "find_parcel"]
     assert SagaRow.objects.get(id=saga.id).status == "completed"
+
+
+@pytest.mark.parametrize(
+    ("definition", "refused"), [(Purchase, ""), (Letters, ""), (After, "send-0"), (Poll, "")],
+    ids=["child", "item", "item that is begun anew", "next runs"],
+)  # fmt: skip
+def test_what_a_saga_starts_anew_acts_under_the_same_keys(
+    world: World, backup: type[Backup], definition: type[Saga[Ordered]], refused: str
+) -> None:
+    """Sagas that were started in the history that was lost are started again as the same ones."""
+    saga = begin(definition, input=Ordered(number=1))
+    before = backup()
+    world.plan(refused, Refused("no"))
+    drain()
+    first, started = world.calls[:], runs()
+    assert len({call.key.split(":")[0] for call in first}) > 1
+    before.restore()
+    told()
+    world.plan(refused, Refused("no"))
+    drain()
+    assert [(call.name, call.key) for call in world.calls] == [(call.name, call.key) for call in first] * 2
+    assert runs() == started
+    assert {id.hex[:12] for id in started} == {saga.id.hex[:12]}  # each lies beside the one that it came of
+    assert sorted(started) == started  # and later runs after earlier ones
+
+
+def runs() -> list[UUID]:
+    """All sagas there are: one, and its children or its next runs."""
+    return list(SagaRow.objects.order_by("-parent", "run").values_list("id", flat=True))  # that has none comes first
 
 
 def test_without_being_told_a_step_is_done_again(world: World, backup: type[Backup]) -> None:

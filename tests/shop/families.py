@@ -212,3 +212,33 @@ class After(Saga[Ordered], name="test.each_after", version=1):
     @external_step(for_each=lambda self: range(self.input.number), retry=Retry(max_attempts=2, first=0.01))
     def post(self, item: int) -> str:
         return world.act(f"send-{item}", self)
+
+
+class Unsent(Saga[Ordered], name="test.unsent", version=1):
+    """After the pivot, three at a time; to whom is asked of the world."""
+
+    @external_step(pivot=True, retry=THRICE)
+    def decide(self) -> str:
+        return world.act("decide", self)
+
+    @external_step(
+        for_each=lambda self: world.act("unsent", self), concurrency=3, retry=Retry(max_attempts=2, first=0.01)
+    )
+    def post(self, item: int) -> str:
+        return world.act(f"send-{item}", self)
+
+
+class Twofold(Saga[Ordered], name="test.twofold", version=1):
+    """What came of the first letters is told in the second ones."""
+
+    @external_step(for_each=lambda self: range(self.input.number), compensate=None, retry=THRICE)
+    def announce(self, item: int) -> str:
+        return world.act(f"announce-{item}", self, self.input.number)
+
+    @external_step(for_each=lambda self: range(self.input.number), compensate=None, retry=THRICE)
+    def remind(self, item: int) -> str:
+        return world.act(f"remind-{item}", self, self.announce.result[item])
+
+    @external_step(for_each=lambda self: range(self.input.number), compensate=None, retry=THRICE)
+    async def thank(self, item: int) -> str:
+        return world.act(f"thank-{item}", self, self.remind.result[item])

@@ -2,7 +2,9 @@
 
 -- What a saga does about the children of one of its steps; called by the statement that records why. A child is started
 -- unless it is there: then only if it has ended as one of `again`, as the next run of its key. It is asked to turn back
--- like any saga, by a row that a worker applies. A look is a row for the parent itself.
+-- like any saga, by a row that a worker applies. A look is a row for the parent itself. The id of a child follows from
+-- what it is, so that it is the same, and acts under the same keys, where a database that went back in time starts it once
+-- more: the time that its parent's id begins with, version 8, the number of the run, and a hash.
 create function sagas_children_v1(request jsonb) returns integer language plpgsql as $$
 declare
     kind constant text := request->>'do';
@@ -10,16 +12,20 @@ declare
     branch constant text := request->>'branch';
     asked_at constant timestamptz := request->>'now';
     ends_at constant timestamptz := asked_at + make_interval(secs => (request->>'deadline')::float8);
+    began constant text := left(translate(request->>'parent', '-', ''), 12);
     changed integer := 0;
 begin
     if kind = 'start' then
         with given as materialized (
-            select c.id, c.key, c.input_hash, c.saga, coalesce(p.run, 0) + 1 as run
-            from jsonb_to_recordset(request->'children') as c (id uuid, key text, input_hash text, saga jsonb)
+            select (began || '8' || lpad(to_hex(least(n.run, 4095)), 3, '0') || '8' || left(encode(sha256(convert_to(
+                    concat_ws(' ', request->>'name', c.key, n.run), 'UTF8')), 'hex'), 15))::uuid as id,
+                c.key, c.input_hash, c.saga, n.run
+            from jsonb_to_recordset(request->'children') as c (key text, input_hash text, saga jsonb)
             left join lateral (
                 select s.run, s.status from sagas_saga s
                 where (request->>'anew')::boolean and s.name = request->>'name' and s.key = c.key
                 order by s.run desc limit 1) p on true
+            cross join lateral (select coalesce(p.run, 0) + 1 as run) n
             where p.run is null or p.status = any (array(select jsonb_array_elements_text(request->'again')))
         ), born as (
             insert into sagas_saga (

@@ -1,4 +1,5 @@
--- Sagas, newest first (ids are in order of time), for a person to look at.
+-- Sagas, newest first (ids are in order of time; children and next runs stand beside what they came of), for a person to
+-- look at.
 select id, name, version, key, status, seq, steps, cancel_requested, parked_from, error, created_at, paused, failing, deadline,
     definition
 from sagas_saga
