@@ -19,16 +19,28 @@ if TYPE_CHECKING:
 KIT = "sagas.testing.kit"
 
 
-@pytest.fixture
-def sagas_using(request: pytest.FixtureRequest) -> Any:
-    """Where the kit finds sagas, as for `start(using=...)`. Override it to return your session or connection.
+class _Django:
+    """Where Django is set up, in what pytest-django sees: it makes a test database only for tests that say they use it."""
 
-    As it is: Django's default database, which `db` of pytest-django makes usable, or `transactional_db` where the
-    test asks for that.
-    """
+    @pytest.fixture
+    def sagas_using(self, db: None) -> None:
+        """Where the kit finds sagas, as for `start(using=...)`: Django's default database, in a transaction of the test
+        or, where the test asks for `transactional_db`, without one. Override it to return another connection or alias.
+        """
+
+
+class _Elsewhere:
+    @pytest.fixture
+    def sagas_using(self) -> None:
+        """Where the kit finds sagas, as for `start(using=...)`. Override it to return your session or connection."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Settle what `sagas_using` is, before fixtures are collected."""
     conf = sys.modules.get("django.conf")
-    if conf is not None and conf.settings.configured and request.config.pluginmanager.hasplugin("django"):
-        request.getfixturevalue("db")
+    django = conf is not None and conf.settings.configured and config.pluginmanager.hasplugin("django")
+    config.pluginmanager.register(_Django() if django else _Elsewhere(), "sagas: where its kit finds sagas")
 
 
 @pytest.fixture

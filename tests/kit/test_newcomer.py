@@ -49,6 +49,17 @@ def test_in_a_transaction(sagas):
 """
 
 
+ALONE = """
+from django.db import connection
+from market.sagas import OrderPlaced, PlaceOrder
+
+def test_it(sagas):
+    sagas.answers(PlaceOrder).charge.returns("ch_1")
+    sagas.run(PlaceOrder, OrderPlaced(1, 950))
+    assert connection.connection.info.dbname.startswith("test_")
+"""
+
+
 @pytest.fixture
 def project(postgres_server: Postgres, tmp_path: Path) -> Iterator[Project]:
     """The saga of the documentation, and tests that fail."""
@@ -69,6 +80,13 @@ def test_mistakes_are_explained(project: Project) -> None:
     assert "answer of step PlaceOrder.charge" in told
     assert "sagas of this test" in told and "card declined" in told  # of what ran otherwise than expected
     assert "Database access not allowed" in told
+
+
+def test_the_fixture_alone_is_given_a_test_database(project: Project) -> None:
+    """pytest-django makes one for tests that say they use one; the kit must never run on the project's own."""
+    project.write({"test_mine.py": ALONE})
+    ran = project.pytest()
+    assert "1 passed" in ran.stdout, ran.stdout + ran.stderr
 
 
 def test_a_project_that_does_not_use_it(tmp_path: Path) -> None:
