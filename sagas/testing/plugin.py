@@ -20,7 +20,7 @@ KIT = "sagas.testing.kit"
 
 
 class _Django:
-    """Where Django is set up, in what pytest-django sees: it makes a test database only for tests that say they use it."""
+    """Where Django is set up. pytest-django makes a test database only for tests that it sees ask for one."""
 
     @pytest.fixture
     def sagas_using(self, db: None) -> None:
