@@ -273,7 +273,7 @@ class Pin(Struct):
     note: str
 
 
-class Told(Saga[Ordered], name="test.told", version=1):
+class Told(Saga[Ordered], name="test.told_in_admin", version=1):
     """Waits for what is not shown."""
 
     pin = wait_for(Pin)

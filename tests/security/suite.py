@@ -28,6 +28,7 @@ COUNTS: Final = "statements, round trips or bytes are counted, and taking on a r
 COMPARES: Final = "compares databases down to their grants, and only one of them has the roles"
 OWN: Final = "the test connects as a role of its own, which was granted nothing of ours"
 SUPERUSER: Final = "a body ends its own session, which is a superuser's here, with a role taken on"
+TENANT: Final = "a body writes to a table of another schema, which nobody has granted to a worker"
 EXCEPT: Final = {
     "integration/test_cost.py::test_a_plain_saga_writes_no_more_than_it_needs": COUNTS,
     "integration/test_cost.py::test_round_trips_of_external_steps": COUNTS,
@@ -40,6 +41,8 @@ EXCEPT: Final = {
     "integration/test_schema.py::test_models_describe_the_tables": COMPARES,
     "integration/test_schema.py::test_all_ways_give_the_same_database": COMPARES,
     "sqlalchemy/test_local_steps.py::test_a_connection_lost_in_a_body": SUPERUSER,
+    "sqlalchemy/test_local_neighbours.py::test_the_error_of_a_connection_that_is_cut": SUPERUSER,
+    "sqlalchemy/test_local_past.py::test_a_tenant_of_a_body_is_not_its_neighbours": TENANT,
     "cases/beyond/test_advice.py::test_an_alias_that_assumes_a_role": OWN,
 }
 
