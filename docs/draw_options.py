@@ -11,6 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, get_overloads
 
+import sagas
 from sagas import Retry, Saga, child_saga, external_step, semantic_lock, sleep, sleep_until, step, wait_for
 from sagas.each import COLLECT, FAIL
 from sagas.options import UNSAID
@@ -24,7 +25,7 @@ END = "<!-- end -->\n"
 WORDS = {  # what is said of each annotation; one that is new gets a line here
     "Retry": "`Retry`", "Duration": "seconds or timedelta", "str": "text", "int": "whole number", "float": "number",
     "bool": "True or False", "None": "None", "object": "any", "Any": "any", "I": "input", "datetime": "aware datetime",
-    "timedelta": "timedelta", "OnUnknown": "PARK or COMPENSATE", "OnTimeout": "SKIP", "OnExisting": "RETURN or RAISE",
+    "timedelta": "timedelta", "OnUnknown": "PARK or COMPENSATE", "OnTimeout": "SKIP", "OnExisting": "`OnExisting`",
     "SemanticLock": "`semantic_lock(...)`", "Tolerate": "FAIL, COLLECT or `tolerate(n)`", "Unsaid": "",
     "Sequence[Step[Any, Any]]": "list of steps", "After": "list of steps or None", "type[R]": "type",
     "type[Saga[I]]": "Saga class", "Step[Any, R]": "step", "tuple[type[Exception], ...]": "tuple of exceptions",
@@ -95,8 +96,9 @@ def _default(parameter: inspect.Parameter) -> str:
         return "required" if found is parameter.empty else ""
     if id(found) in names:
         return f"`{names[id(found)]}`"
-    if isinstance(found, Enum):
-        return f"`{found.name}`"
+    if isinstance(found, Enum):  # what has no short name is said in full
+        short = hasattr(sagas, found.name)
+        return f"`{found.name}`" if short else f"`{type(found).__name__}.{found.name}`"
     return f"`{found:,}`".replace(",", "_") if isinstance(found, int) and found > 9999 else f"`{found!r}`"
 
 

@@ -30,6 +30,9 @@ NEXT: Final[Mapping[str, str]] = {
     why.UNREADABLE: "Compare it with its log, and make it again from there (`sagas rebuild`).",
     why.LACKS: "Compare it with its log, and make it again from there (`sagas rebuild`).",
     why.OVERDUE: "Look whether a relay runs, and a worker of this queue.",
+    why.SETTLES: "Nothing is to be done: it goes on by itself.",
+    why.EXPIRED: "Another worker takes it over by itself; if none does, look whether one of this queue runs.",
+    why.UNSERVED: "Start a Celery worker that serves this queue, or free one; or the queue's name is wrong in queue=.",
     why.FULL: "It goes on by itself when its turn comes; a wider limit lets more of them work at a time.",
 }
 COMMANDS: Final[Mapping[str, str]] = {
@@ -45,6 +48,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     why.UNREADABLE: "verify %(saga)s",
     why.LACKS: "verify %(saga)s",
     why.OVERDUE: "doctor",
+    why.EXPIRED: "doctor",
+    why.UNSERVED: "doctor",
     why.FULL: "queues",
 }
 ACTIONS: Final[Mapping[str, str]] = {

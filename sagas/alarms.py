@@ -30,7 +30,8 @@ def alarm(recording: Recording) -> None:
         if entry.data.error is not None:
             _failed(delivery, entry, entry.data.error)
         elif entry.kind in TURNS and entry.step is not None and not _is_refused(recording):
-            log.error(
+            log.log(
+                logging.INFO if _is_asked_for(recording, entry.step) else logging.ERROR,
                 "%s: turns back, what was done is undone; `%s` says why",
                 delivery.label, typed(f"show {delivery.saga_id}"),
             )  # fmt: skip
@@ -54,6 +55,17 @@ def _failed(delivery: Delivery, entry: Entry, error: ErrorText) -> None:
 
 def _is_refused(recording: Recording) -> bool:
     return any(entry.data.refused for entry in recording.decision.entries)
+
+
+def _is_asked_for(recording: Recording, step: str) -> bool:
+    """Whether a saga turns back without anything that failed: somebody asked for it (a cancel, an operator's word), or
+    its author did (a deadline, the end of a wait)."""
+    attempt = recording.delivery.attempt
+    if machine.turning(recording.decision.state, None if attempt is None else attempt.now):
+        return True
+    if any(entry.data.error is not None for entry in recording.decision.entries):
+        return False
+    return attempt is None or machine.step_of(recording.delivery.state, step).until is not None
 
 
 def committed(written: list[Recording], tally: Tally) -> None:

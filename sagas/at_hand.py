@@ -16,12 +16,14 @@ from sagas.progress import plan_of, state_of, work
 from sagas.states import State, StepState
 
 if TYPE_CHECKING:
-    from sagas.desk import Desk, SagaLine
+    from sagas.desk import Desk, LogLine, SagaLine
 
 FAILURES: Final = (
     Kind.STEP_FAILED, Kind.STEP_UNDECIDED, Kind.STEP_NOT_DONE, Kind.UNDO_FAILED, Kind.UNDO_UNDECIDED,
     Kind.SETTLE_FAILED, Kind.SETTLE_UNDECIDED,
 )  # fmt: skip
+
+TURNS: Final = (Kind.TURNING, Kind.COMPENSATING)
 
 Place = tuple[UUID, str, str]  # saga, step, direction
 
@@ -68,6 +70,37 @@ def at_hand(desk: Desk, sagas: Iterable[SagaLine]) -> dict[UUID, list[AtHand]]:
         ]
         for id, each in found.items()
     }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoggedError:
+    """The error of a log entry."""
+
+    at: datetime
+    attempt: int
+    type: str
+    message: str
+    traceback: str
+
+
+def turned_back_over(log: Iterable[LogLine]) -> AtHand | None:
+    """The step over which a saga has turned back, with its last error; None where it has not, or none is kept.
+
+    Args:
+        log: of one saga, in order.
+    """
+    last: dict[str | None, LoggedError] = {}
+    for entry in log:
+        data = entry.data if isinstance(entry.data, dict) else {}
+        if entry.kind in TURNS:
+            found = last.get(entry.step)
+            if found is None or entry.step is None:
+                return None
+            return AtHand(step=entry.step, direction=Direction.DO, keys=(), error=found)
+        if entry.kind in FAILURES and data.get("direction") == Direction.DO and isinstance(data.get("error"), dict):
+            texts = {name: str(data["error"].get(name, "")) for name in ("type", "message", "traceback")}
+            last[entry.step] = LoggedError(at=entry.at, attempt=entry.attempt, **texts)
+    return None
 
 
 def _work(saga: SagaLine) -> Iterator[tuple[str, Direction, tuple[tuple[Direction, str], ...]]]:

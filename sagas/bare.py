@@ -81,7 +81,7 @@ class BareCaller(_PsycopgCaller):
             explained = not_ready(problem.sqlstate, self.name, REMEDY, problem)
             if explained is None:
                 raise
-            raise explained from problem
+            raise explained from None
         return None if row is None else row[0]
 
 
@@ -115,7 +115,7 @@ class AsyncBareCaller(_PsycopgCaller):
             explained = not_ready(problem.sqlstate, self.name, REMEDY, problem)
             if explained is None:
                 raise
-            raise explained from problem
+            raise explained from None
         return None if row is None else row[0]
 
 

@@ -48,7 +48,7 @@ class Body(msgspec.Struct, kw_only=True, eq=False):
     definition: SagaClass
     attempt_event: Attempt
     limit: int  # bytes of a result
-    session: Any = None
+    lent: Any = None  # the session of a local step, where its integration has such
     alive: Callable[[], bool]
     guard: GuardFor | None  # None: a local step
     transaction: LocalTransaction | None = None  # of a local step
@@ -119,6 +119,16 @@ class Body(msgspec.Struct, kw_only=True, eq=False):
     @property
     def headers(self) -> Mapping[str, str]:
         return self.head.headers
+
+    @property
+    def session(self) -> Any:
+        if self.transaction is None:
+            raise errors.ConfigurationError(
+                f"{self.delivery.label}: an external step has no session, nor has a wait or a child saga: no "
+                f"transaction is open while others are waited for; open one of your own where it needs the database, "
+                f"or write in a local @step"
+            )
+        return self.lent
 
     def step_run(self, name: str) -> StepRun[Any]:
         state = step_of(self.delivery.state, name)

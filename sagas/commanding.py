@@ -19,6 +19,7 @@ import msgspec
 from sagas.desk import Desk
 from sagas.errors import InvalidInput, SagaError
 from sagas.failure import clean
+from sagas.rights import OPERATOR, explained
 from sagas_outbox.encoding import briefly
 
 
@@ -98,6 +99,7 @@ class Command:
     arguments: tuple[Argument, ...] = field(default=())
     follows: bool = False  # it gives one thing after the other, each to be written at once
     also: tuple[str, ...] = ()  # other names of it
+    role: str = OPERATOR  # of the database, that has the rights it needs
 
 
 LONGEST: Final = 1_000_000  # characters of an argument: a payload may be among them
@@ -156,7 +158,7 @@ def carry_out(
     if not given.get("json"):
         talk = Talk(say=lambda line: say(visible(line)), complain=lambda line: complain(visible(line)), bar=bar)
         check(command, given)
-        complaint = command.run(desk(), given, talk)
+        complaint = _run(command, desk(), given, talk)
         return None if complaint is None or complaint == "" else Ending(message=visible(complaint), written=False)
     said: list[str] = []
     data: list[Any] = []
@@ -170,13 +172,19 @@ def carry_out(
 
     try:
         check(command, given)
-        error = command.run(desk(), given, Talk(say=said.append, complain=said.append, give=give, json=True)) or None
+        talk = Talk(say=said.append, complain=said.append, give=give, json=True)
+        error = _run(command, desk(), given, talk) or None
     except SagaError as problem:
         error = str(problem)
     if error is not None or not command.follows:
         found = data[0] if len(data) == 1 else data or None
         say(as_json({"ok": error is None, "data": found, "said": said, "error": error}))
     return None if error is None else Ending(message=error, written=True)
+
+
+def _run(command: Command, desk: Desk, given: Mapping[str, Any], talk: Talk) -> str | None:
+    with explained(desk, command.role):
+        return command.run(desk, given, talk)
 
 
 def visible(text: str) -> str:

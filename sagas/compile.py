@@ -10,12 +10,13 @@ import hashlib
 import inspect
 import sys
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ForwardRef, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from sagas.agreeing import check_compensation, check_resolve
 from sagas.children import ONCE, Child
 from sagas.each import Each
 from sagas.errors import DefinitionError
@@ -55,6 +56,8 @@ def compile_step(each: AnyStep, scope: Mapping[str, Any]) -> tuple[StepPlan, Any
     if any(part is Unknown or part is NotDone for part in (result_type, *get_args(result_type))):
         raise DefinitionError(f"step {each.name!r}: a body returns its result or raises; only resolve says NOT_DONE")
     check_type(result_type, where=f"result of step {each.name!r}")
+    for problem in _disagreements(each, result_type, scope):
+        raise DefinitionError(f"step {each.name!r}: {problem}")
     options, undo = each.options, each.undo
     plan = StepPlan(
         name=each.name,
@@ -81,6 +84,16 @@ def compile_step(each: AnyStep, scope: Mapping[str, Any]) -> tuple[StepPlan, Any
             f"result parameter `... | Unknown` and handle `is UNKNOWN`, or use on_unknown=PARK"
         )
     return plan, result_type
+
+
+def _disagreements(each: AnyStep, result: Any, scope: Mapping[str, Any]) -> Iterator[str]:
+    if each.resolver is not None:
+        found = resolved_hints(each.resolver, scope).get("return", Any)
+        yield from check_resolve(_without_continue_as(found)[0] if found is not ContinueAs else Any, result)
+    if each.undo is not None:
+        parameter = list(inspect.signature(each.undo.body).parameters)[1]
+        accepted = resolved_hints(each.undo.body, scope).get(parameter, Any)
+        yield from check_compensation(parameter, accepted, result)
 
 
 def check_going_on(plan: Plan) -> None:

@@ -61,7 +61,7 @@ class RunContext(Protocol):
 
     @property
     def session(self) -> object | None:
-        """What the integration gives local steps to write with."""
+        """What the integration gives local steps to write with; raises ConfigurationError elsewhere."""
         ...
 
     def step_run(self, name: str) -> StepRun[Any]:

@@ -149,8 +149,10 @@ def external_step(body: Any = None, /, **options: Any) -> Any:
         for_each: a function of the saga that returns a list, such as `lambda self: self.load.result`: the step is done
             once for each item, which the method takes after `self`. The result is the list of what was returned.
         concurrency: how many items are under way at the same time, at most (1 to 1000).
-        on_failure: what becomes of the step when an item cannot be done: FAIL turns back, COLLECT goes on whatever
-            happens, `tolerate(n)` while not more than n have failed. What failed is None in the result.
+        on_failure: what becomes of the step when an item fails: FAIL turns back, COLLECT goes on without those that
+            failed, `tolerate(n)` while they are not more than n. What failed is None in the result. An item fails by
+            `Refused`, or where its `resolve` says `NOT_DONE` and its attempts are used up. After any other exception
+            it parks, also with COLLECT, and the saga waits for it.
         max_items: with more of them the step fails before any is begun (at most 100,000).
 
     Raises:

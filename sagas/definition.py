@@ -194,7 +194,11 @@ class Saga(Generic[I]):
 
     @property
     def session(self) -> Any:
-        """What the integration gives local steps to write with; None under Django and in external steps."""
+        """What the integration gives local steps to write with; None under Django.
+
+        Raises:
+            ConfigurationError: the step is external; it opens a session of its own where it needs the database.
+        """
         return self._run.session
 
     @property
@@ -272,7 +276,9 @@ class Saga(Generic[I]):
             subject: the model instance it is about.
             using: where the caller's transaction is open: a Django alias, a SQLAlchemy `Session` or `Connection`,
                 or a psycopg connection; None: Django's default database.
-            on_existing: what to do when the key is taken.
+            on_existing: what to do when the key is taken. `OnExisting.RETURN`: give that saga back, or raise if the
+                input is another; `OnExisting.RAISE`: raise; `OnExisting.NEW_IF_COMPENSATED`: as the first, but begin
+                the next run if that saga was undone.
             own_transaction: allow a call outside a transaction.
             headers: small text values handed to every step, such as trace context.
             deadline: how long the saga may take, or until when: then it turns back, if it still can. Default: what
@@ -359,7 +365,8 @@ class Saga(Generic[I]):
 
     @classmethod
     def cancel(cls, *, key: str | None = None, id: UUID | None = None, reason: str, using: Any = None) -> None:
-        """Ask for a saga to be undone; a worker does it. After the pivot the request is logged and has no effect.
+        """Ask for a saga to be undone; a worker does it. After the pivot the request is logged and has no effect,
+        and after the end nothing is logged either. `get().allowed_actions` says whether it would change something.
 
         Args:
             key: business key, or

@@ -193,6 +193,16 @@ def _processes(rows: Rows, settings: Settings) -> Iterator[Problem]:
             )  # fmt: skip
 
 
+def _failing(rows: Rows, settings: Settings) -> Iterator[Problem]:
+    for each in rows("measure_processes", {}):
+        if each.failing:
+            yield _error(
+                "failing-processes", f"{each.failing} of {each.alive} {each.kind}s are there and have got nothing done "
+                f"for {each.failing_seconds:.0f} s: {each.trouble}",
+                "Is the broker up, and is it the one they are told of? Work waits in Postgres meanwhile, none is lost.",
+            )  # fmt: skip
+
+
 def _queues(rows: Rows, settings: Settings) -> Iterator[Problem]:
     paused = {each.name for each in rows("pauses", {}) if each.kind == "queue"}
     for each in rows("measure_queues", {}):
@@ -284,6 +294,6 @@ def _aliases() -> Iterator[Problem]:
 
 
 LOOKS: Final[tuple[Look, ...]] = (
-    _server, _objects, _numbers, _tables, _transactions, _processes, _queues, _messages, _definitions, _pauses,
-    _standing,
+    _server, _objects, _numbers, _tables, _transactions, _processes, _failing, _queues, _messages, _definitions,
+    _pauses, _standing,
 )  # fmt: skip

@@ -34,6 +34,7 @@ from sagas_outbox import claims
 from sagas_outbox.claims import Held, Room
 from sagas_outbox.link import Link
 from sagas_outbox.packing import pack
+from sagas_outbox.rights import missing
 from sagas_outbox.scan import Marks
 from sagas_outbox.turns import Turns
 from sagas_outbox.wake import THROTTLE, Ear
@@ -80,6 +81,7 @@ class Embedded:
         self._places: list[Room] = []  # likewise, for the event loop
         self._busy = 0
         self._awaited: list[str] = []
+        self._until_idle = False
         self._lock = threading.Lock()
         self._healthy_since = time.monotonic()
 
@@ -93,7 +95,12 @@ class Embedded:
 
         Args:
             until_idle: also end as soon as nothing is due and nothing runs.
+
+        Raises:
+            psycopg.errors.InsufficientPrivilege: until_idle, and the user of the database may not claim; a worker that
+                runs on says so and tries again.
         """
+        self._until_idle = until_idle
         self._awaited = awaited_names()
         self.worker.start()
         ear = Ear(self.store.connect, self._stir.set)
@@ -151,7 +158,10 @@ class Embedded:
                 self._slot_turns.note(self._places)
                 return found
         except psycopg.Error as problem:
-            log.warning("cannot claim, trying again in %s s: %s", self.settings.poll, problem)
+            why = missing(problem, "sagas_worker") or problem
+            if self._until_idle and isinstance(problem, psycopg.errors.InsufficientPrivilege):
+                raise
+            log.warning("cannot claim, trying again in %s s: %s", self.settings.poll, why)
             self._healthy_since = time.monotonic() + self.settings.heartbeat
             self._draining.wait(self.settings.poll)
             return Claim([], [])

@@ -180,7 +180,7 @@ def _starting(
     if not same:
         raise errors.KeyConflict(
             f"saga {definition.saga_name} with key {request['key']!r} exists ({answer['id']}, {answer['status']}) and "
-            + ("on_existing=RAISE" if on_existing is OnExisting.RAISE else "was started with another input")
+            + ("on_existing=OnExisting.RAISE" if on_existing is OnExisting.RAISE else "was started with another input")
             + "; choose another key, or use get() to look at it"
         )
     return SagaRun(

@@ -89,6 +89,7 @@ def measure(rows: Rows, settings: Settings) -> Iterator[Sample]:
     for each in rows("measure_processes", {}):
         yield Sample(m.PROCESSES, (each.kind, "alive"), each.alive)
         yield Sample(m.PROCESSES, (each.kind, "missing"), each.missing)
+        yield Sample(m.PROCESSES, (each.kind, "failing"), each.failing)
     ((archived,),) = rows("archive_estimate", {})
     yield Sample(m.ARCHIVED, (), archived)
     yield Sample(m.MEASURED, (), time.monotonic() - began)

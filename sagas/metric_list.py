@@ -89,7 +89,9 @@ MESSAGES_AGE: Final = _gauge(
 )
 TIMER_LAG: Final = _gauge("timer_lag_seconds", "How late the timer is that should have gone off first")
 SCHEDULER_LAG: Final = _gauge("scheduler_lag_seconds", "How late the schedule is that should have ticked first")
-PROCESSES: Final = _gauge("processes", "Relays and workers: alive, or missing without a word", "kind", "state")
+PROCESSES: Final = _gauge(
+    "processes", "Relays and workers: alive, missing without a word, alive and failing", "kind", "state"
+)
 ARCHIVED: Final = _gauge("archived", "Sagas in the archive, estimated")
 MEASURED: Final = _gauge("measure_seconds", "How long it took to measure all of this")
 

@@ -9,6 +9,7 @@ from sagas import operate_keeping, operate_watching
 from sagas.commanding import Argument, Command, Talk
 from sagas.desk import Desk
 from sagas.live import shown_live
+from sagas.rights import PRUNER
 from sagas.store.schema_files import roles_sql
 
 NAME: Final = Argument(name="--name", help="only sagas of this name")
@@ -77,14 +78,15 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command(name="stats", help="what there is of what: sagas, queues, processes", run=_stats),
     Command(name="doctor", help="look for what is misconfigured or needs somebody; fail if sagas cannot work",
             run=_doctor),
-    Command(name="prune", help="archive and remove sagas that ended long ago, now", run=_prune, arguments=(
+    Command(name="prune", help="archive and remove sagas that ended long ago, now", run=_prune, role=PRUNER, arguments=(
         Argument(name="--older-than", help="days since they ended (default: PRUNE_AFTER_DAYS)", type=float), NAME,
         Argument(name="--no-archive", help="keep nothing but their keys", type=bool),
         Argument(name="--keys-older-than", help="also forget the keys of sagas that ended so many days ago",
                  type=float),
         Argument(name="--dry-run", help="only say how many there are", type=bool),
     )),
-    Command(name="archive", help="move the archive of pruned sagas to a file, as JSON Lines", run=_archive, arguments=(
+    Command(name="archive", help="move the archive of pruned sagas to a file, as JSON Lines", run=_archive,
+            role=PRUNER, arguments=(
         Argument(name="file", help="it is appended to"),
         Argument(name="--keep", help="leave them in the database too", type=bool),
     )),

@@ -25,6 +25,7 @@ from sagas.commanding import Argument, Command, Run, Talk
 from sagas.desk import Desk
 from sagas.errors import InvalidInput
 from sagas.pauses import Scope
+from sagas.rights import REPAIRER
 
 SAGA: Final = Argument(name="saga", help="id, or name:key")
 SOME: Final = Argument(name="saga", help="id, or name:key; default: all", many=True)
@@ -184,7 +185,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command(name="show", help="one saga: why it waits, its steps, its work and its log", run=_show, arguments=(
         SAGA,
         Argument(name="--payloads", help="with input, results and signals; what is sensitive is masked", type=bool),
-        Argument(name="--traceback", help="with that of the last error of what it is at", type=bool),
+        Argument(name="--traceback", help="with that of the last error of what it is at or went back over", type=bool),
     )),
     Command(name="signal", help="send a saga what it waits for, or will wait for", run=_signal, also=("send",),
             arguments=(
@@ -233,7 +234,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command(name="verify", help="fold every log, or those named, and compare it with the saga rows", run=_verify,
             arguments=(SOME,)),
     Command(name="rebuild", help="make saga and outbox rows again from the log, after they were lost", run=_rebuild,
-            arguments=(SOME,)),
+            role=REPAIRER, arguments=(SOME,)),
     *operate_queues.COMMANDS,
     *operate_schedules.COMMANDS,
     *operate_messages.COMMANDS,

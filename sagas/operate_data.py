@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sagas import operate, operate_locks, operate_pauses, operate_payloads, operate_show
-from sagas.at_hand import AtHand, at_hand
+from sagas.at_hand import AtHand, at_hand, turned_back_over
 from sagas.desk import Desk, SagaLine
 from sagas.engine import SagaRun
 from sagas.pauses import Scope
@@ -76,11 +76,13 @@ def stuck(found: Sequence[Any]) -> list[dict[str, Any]]:
 def shown(desk: Desk, wanted: str, *, payloads: bool = False) -> dict[str, Any]:
     """One saga: where it stands, its steps, its rows in the outbox, its log; payloads only for who asks for them."""
     run = operate.find(desk, wanted)
-    line, outbox = desk.saga(run.id), desk.outbox(run.id)
+    line, outbox, log = desk.saga(run.id), desk.outbox(run.id), desk.log(run.id)
+    over = turned_back_over(log)
     held = operate.held_by(desk, [line])
     reasons = why(line, desk.rows("pauses", {}), held)
     return {
         **of_saga(line, reasons, held, at_hand(desk, [line])[run.id], desk.words), "run": run.run,
+        "turned_back_over": None if over is None else _at_hand(over),
         "updated_at": run.updated_at, "finished_at": run.finished_at, "allowed": _allowed(run),
         "next": [{"does": each.does, "command": each.command} for each in operate_show.next_for(desk, run, reasons)],
         "steps": list(_steps(run, line)),
@@ -92,7 +94,7 @@ def shown(desk: Desk, wanted: str, *, payloads: bool = False) -> dict[str, Any]:
         "log": [
             {"seq": entry.seq, "at": entry.at, "kind": entry.kind, "step": entry.step, "attempt": entry.attempt,
              **{name: entry.data[name] for name in FACTS if isinstance(entry.data, dict) and name in entry.data}}
-            for entry in desk.log(run.id)
+            for entry in log
         ],
         **({"payloads": operate_payloads.data(desk, run.id)} if payloads else {}),
     }  # fmt: skip

@@ -94,9 +94,4 @@ def _label(name: str, version: int) -> str:
 
 
 def _known(scope: Scope, name: str) -> bool:
-    for definition in registry.definitions():
-        queues = {step.queue for step in definition.plan.steps}
-        queues |= {step.undo.queue for step in definition.plan.steps if step.undo}
-        if name in (queues if scope is Scope.QUEUE else {definition.saga_name}):
-            return True
-    return False
+    return name in (registry.queues() if scope is Scope.QUEUE else {each.saga_name for each in registry.definitions()})

@@ -16,6 +16,7 @@ from sagas.operate import one_line
 from sagas.operate_asking import user
 from sagas.reconcile import Match, Verdict
 from sagas.reconciling import Written, write_down
+from sagas.rights import REPAIRER
 
 REASON: Final = Argument(name="--reason", help="why; stored in the log", required=True)
 ACTOR: Final = Argument(name="--actor", help="who asks; default: the user of this machine")
@@ -137,11 +138,11 @@ def _lines(found: Sequence[Match], unsettled: Sequence[Match], written: Sequence
 
 COMMANDS: Final[tuple[Command, ...]] = (
     Command(
-        name="restored", run=tell_restored, arguments=(REASON, ACTOR),
+        name="restored", run=tell_restored, role=REPAIRER, arguments=(REASON, ACTOR),
         help="say that the database has gone back in time (failover, backup), before relays and workers run on it",
     ),
     Command(
-        name="reconcile", run=reconciling,
+        name="reconcile", run=reconciling, role=REPAIRER,
         help="compare what the other side knows, by idempotency key, with the sagas here; fail if they differ",
         arguments=(
             Argument(name="list", help="a file of what the other side knows: JSON Lines, or CSV"),

@@ -7,7 +7,7 @@ from typing import Final
 
 from sagas import operate_payloads
 from sagas.advice import Advice, about, possible
-from sagas.at_hand import AtHand, at_hand
+from sagas.at_hand import AtHand, at_hand, turned_back_over
 from sagas.desk import Desk, LogLine, SagaLine
 from sagas.engine import SagaRun
 from sagas.events import Direction, Kind
@@ -27,13 +27,12 @@ def description(desk: Desk, wanted: str, *, payloads: bool = False, traceback: b
         desk: where.
         wanted: its id, or name:key.
         payloads: with its input, results and signals, as far as they may be shown.
-        traceback: with that of the last error of what it is at.
+        traceback: with that of the last error of what it is at, and of what it has turned back over.
     """
     saga, words = find(desk, wanted), desk.words
     line, log, outbox = desk.saga(saga.id), desk.log(saga.id), desk.outbox(saga.id)
     yield from _head(saga, words)
-    for work_at_hand in at_hand(desk, [line])[saga.id]:
-        yield from _at_hand(work_at_hand, words, traceback=traceback)
+    yield from _errors([turned_back_over(log), *at_hand(desk, [line])[saga.id]], words, traceback=traceback)
     reasons = why(line, desk.rows("pauses", {}), held_by(desk, [line]))
     for reason in reasons:
         yield f"waits     {one_line(told(reason, words))}"
@@ -59,6 +58,15 @@ def _log(log: Sequence[LogLine], payloads: Mapping[int, Sequence[str]], words: W
         for line in payloads.get(entry.seq, ()):
             yield f"       {line}"
         previous = entry.at
+
+
+def _errors(found: Sequence[AtHand | None], words: Wording, *, traceback: bool) -> Iterator[str]:
+    """Who asked for a traceback is told where there is none."""
+    for each in found:
+        if each is not None:
+            yield from _at_hand(each, words, traceback=traceback)
+    if traceback and not any(each is not None and each.error is not None for each in found):
+        yield "error     none is kept: nothing has failed in the step it is at, or has turned back over"
 
 
 def _at_hand(found: AtHand, words: Wording, *, traceback: bool) -> Iterator[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from sagas.errors import DefinitionError
 from sagas.locks import SemanticLock
@@ -135,6 +135,15 @@ def options_of(function: Callable[..., Any]) -> frozenset[str]:
     return frozenset(each.name for each in parameters if each.kind is each.KEYWORD_ONLY)
 
 
+ELSEWHERE: Final = {  # what others call it -> our option, and how it is written
+    "max_retries": ("retry", "attempts are counted: retry=Retry(max_attempts=...)"),
+    "max_attempts": ("retry", "write retry=Retry(max_attempts=...)"),
+    "attempts": ("retry", "write retry=Retry(max_attempts=...)"),
+    "retries": ("retry", "attempts are counted: retry=Retry(max_attempts=...)"),
+    "tolerate": ("on_failure", "write on_failure=tolerate(...)"),
+}
+
+
 def check_known(what: str, given: Iterable[str], known: Collection[str]) -> None:
     """Options that there are.
 
@@ -150,6 +159,8 @@ def check_known(what: str, given: Iterable[str], known: Collection[str]) -> None
         if name not in known:
             close = get_close_matches(name[:100], known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(sorted(known))}"
+            belongs, said = ELSEWHERE.get(name, ("", ""))
+            hint = said if belongs in known else hint
             raise DefinitionError(f"{what} has no option {briefly(name)}; {hint}")
 
 

@@ -99,7 +99,7 @@ def perform(
     """
     body = Body(
         delivery=delivery, definition=definition, attempt_event=_begins(delivery), limit=limit,
-        session=None if transaction is None else transaction.session,
+        lent=None if transaction is None else transaction.session,
         alive=alive, guard=guard, transaction=transaction, apart=apart,
     )  # fmt: skip
     calls = _perform(body)

@@ -124,7 +124,10 @@ class Placed:
 
 
 class PlaceOrder(Saga[Placed], name="{package}.place_order", version=1):
-    """Started where the order is made, in the same transaction: PlaceOrder.start(Placed(7), key="order-7")."""
+    """Started where the order is made, in the same transaction:
+
+    {start}
+    """
 
     @step(compensate=None)  # local: one transaction with its log entry
     def accept(self) -> None: ...

@@ -227,7 +227,8 @@ def _twin(call: str) -> str:
 
 
 def not_ready(sqlstate: str | None, name: str, remedy: str, problem: Exception) -> StoreNotReady | None:
-    """What an error of the database says about its state; None when it is about something else.
+    """What an error of the database says about its state; None when it is about something else. Of the error its first
+    line is told: those below may quote the statement, and with it an input. Raise it `from None` for that reason.
 
     Args:
         sqlstate: its five characters.
@@ -235,12 +236,13 @@ def not_ready(sqlstate: str | None, name: str, remedy: str, problem: Exception) 
         remedy: how our tables get there, such as "run the migrations".
         problem: the error.
     """
+    said = str(problem).partition("\n")[0]
     if sqlstate in NOT_MIGRATED:
         return StoreNotReady(
-            f"{name} lacks the tables of sagas: {remedy} (if they are there, check search_path): {problem}"
+            f"{name} lacks the tables of sagas: {remedy} (if they are there, check search_path): {said}"
         )
     if sqlstate == READ_ONLY:
-        return StoreNotReady(f"{name} is read-only (a replica, or after a failover): connect to the primary: {problem}")
+        return StoreNotReady(f"{name} is read-only (a replica, or after a failover): connect to the primary: {said}")
     return None
 
 

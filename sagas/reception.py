@@ -11,6 +11,7 @@ from sagas.errors import PayloadLocked, UnknownSaga
 from sagas.events import Direction
 from sagas.failure import clean
 from sagas.fitting import misfit
+from sagas.lacking import Lacking
 from sagas.plan import Plan
 from sagas.reader import Probes
 from sagas.registry import registry
@@ -42,6 +43,7 @@ def receive(
     begun: Sequence[Delivery | Damaged | Kept],
     settings: Settings,
     requests: Collection[str],
+    lacking: Lacking,
 ) -> list[Delivery]:
     """Sort what was begun; returns what is to be worked on.
 
@@ -50,6 +52,7 @@ def receive(
         begun: the rows.
         settings: of the store.
         requests: the kinds of requests that this process can apply.
+        lacking: keeps and says which versions this worker lacks.
     """
     _put_off_damaged(connection, [each for each in begun if isinstance(each, Damaged)])
     _keep(connection, [each for each in begun if isinstance(each, Kept)])
@@ -64,7 +67,7 @@ def receive(
     for each in begun:
         if isinstance(each, Delivery):
             each.reader.payloads = settings.payloads
-            delay = _delay(each, settings, requests) or _locked(each, settings, probes.get(each.saga_id, {}))
+            delay = _delay(each, settings, requests, lacking) or _locked(each, settings, probes.get(each.saga_id, {}))
             if not delay and each.held_up and each.attempt:
                 paused.append(each.held)
             elif delay:
@@ -73,6 +76,7 @@ def receive(
                 if each.attempt:
                     each.misfit = misfit(definition_of(each), each.reader, each.history, each.state)
                 good.append(each)
+    lacking.say()
     for delay, held in later.items():
         claims.hand_back(connection, held, delay=delay, now=clock.now())
     if wrong := family.look(connection, [each for each in good if each.kind == "children"], settings):
@@ -83,9 +87,14 @@ def receive(
     return good
 
 
-def _delay(delivery: Delivery, settings: Settings, requests: Collection[str]) -> float:
+def _delay(delivery: Delivery, settings: Settings, requests: Collection[str], lacking: Lacking) -> float:
     """Seconds that a row has to wait; 0: it may be worked on."""
-    if problem := _misfit(delivery, requests):
+    try:
+        problem = _misfit(delivery, requests)
+    except UnknownSaga as unknown:
+        lacking.note(delivery.name, delivery.version, delivery.saga_id, str(unknown))
+        return settings.unknown_delay
+    if problem:
         log.error("%s: it waits: %s", delivery.label, problem)
         return settings.unknown_delay
     return REQUEST_DELAY if delivery.asked or delivery.early else 0.0
@@ -104,15 +113,16 @@ def _locked(delivery: Delivery, settings: Settings, probes: Probes) -> float:
 
 
 def _misfit(delivery: Delivery, requests: Collection[str]) -> str:
-    """Why this process's code cannot carry out what the row is about; nothing when it can."""
+    """Why this process's code cannot carry out what the row is about; nothing when it can.
+
+    Raises:
+        UnknownSaga: it does not have the saga's version.
+    """
     if delivery.attempt is None and delivery.kind not in requests:
         return f"this process does not know requests of kind {delivery.kind!r}; is it older than what sent it?"
     if delivery.kind == "abort":  # closing a saga asks nothing of its code
         return ""
-    try:
-        definition = definition_of(delivery)
-    except UnknownSaga as problem:
-        return str(problem)
+    definition = definition_of(delivery)
     if delivery.definition and delivery.definition != definition.fingerprint():
         return (
             f"the steps of {definition.__qualname__} were changed without a new version after this saga had started; "

@@ -63,6 +63,11 @@ class Registry:
         """All registered classes, by name and version."""
         return iter([self._sagas[place] for place in sorted(self._sagas)])
 
+    def queues(self) -> set[str]:
+        """The queues that steps and compensations of registered classes are in."""
+        steps = [step for saga in self.definitions() for step in saga.plan.steps]
+        return {step.queue for step in steps} | {step.undo.queue for step in steps if step.undo}
+
     def load(self) -> None:
         """Resolve what was named late and finish the checks of every class. Call it once all modules are imported.
 
@@ -89,7 +94,8 @@ class Registry:
             )
         return (
             f"{wanted} is not registered in this process: import the module that defines it before the worker starts "
-            f"(Django finds modules named sagas.py in installed apps by itself)"
+            f"(SQLAlchemy: name it in Sagas(modules=[...]); Django finds modules named sagas.py in installed apps by "
+            f"itself)"
         )
 
 

@@ -49,7 +49,8 @@ def to_start(
         PayloadTooLarge: the input takes too many bytes.
     """
     if not isinstance(on_existing, OnExisting):  # a text would be taken for RETURN
-        raise errors.InvalidInput(f"on_existing={briefly(on_existing)}: one of OnExisting", path="on_existing")
+        known = ", ".join(f"OnExisting.{each.name}" for each in OnExisting)
+        raise errors.InvalidInput(f"on_existing={briefly(on_existing)}: pass one of {known}", path="on_existing")
     settings = caller.settings
     raw = codec.encode(
         input, declared=definition.input_type, limit=settings.max_payload, of=_named(definition)

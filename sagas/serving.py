@@ -11,6 +11,7 @@ from sagas.embedded import Embedded
 from sagas.errors import InvalidInput
 from sagas.pace import shared_paces
 from sagas.ports import Store
+from sagas.registry import registry
 from sagas.retention import pruning
 from sagas.schedules.scheduler import Scheduler, scheduling
 from sagas.tracing_relay import PublishSpans
@@ -27,7 +28,7 @@ def work(store: Store, *, queues: Sequence[str], concurrency: int, until_idle: b
         store: where they are.
         queues: the queues to serve; empty: all.
         concurrency: bodies at the same time.
-        until_idle: end as soon as nothing is due.
+        until_idle: end as soon as nothing is due; backoffs, timers and signals are not waited for.
         say: writes a line for people.
 
     Raises:
@@ -38,6 +39,7 @@ def work(store: Store, *, queues: Sequence[str], concurrency: int, until_idle: b
     worker = Embedded(store, queues=queues, concurrency=concurrency)
     _until_told(worker.stop, say)
     say(f"worker {worker.worker.holder} serves {', '.join(queues) or 'all queues'} of {store.name!r}")
+    _note_unnamed(queues, say)
     if until_idle:
         Scheduler(store).once()
         worker.run(until_idle=True)
@@ -67,8 +69,17 @@ def relay(store: Store, publisher: Publisher, *, queues: Sequence[str], say: Say
 
     _until_told(stop, say)
     say(f"relay {relay.holder} serves {', '.join(queues) or 'all queues'} of {store.name!r}")
+    _note_unnamed(queues, say)
     with scheduling(store), pruning(store), _running(beside, 1.5 * store.settings.publish_timeout + 2):
         relay.run()
+
+
+def _note_unnamed(queues: Sequence[str], say: Say) -> None:
+    """Tell of queues that no step names; a process that knows no definition cannot tell."""
+    known = registry.queues()
+    for queue in queues if known else ():
+        if queue not in known:
+            say(f"note: no step that this process knows is in queue {queue!r}; is it spelled right?")
 
 
 def _messenger(store: Store, publisher: Publisher) -> Messenger | None:

@@ -111,7 +111,7 @@ def _walk(info: types.Type, path: str, facts: Facts, above: tuple[int, ...]) -> 
         case types.UnionType():
             _union(info, path, facts, above)
         case types.DictType():
-            if not isinstance(info.key_type, KEYS):
+            if not isinstance(info.key_type, (*KEYS, types.AnyType)):
                 raise _refused(path, "its dict keys", "use str or int keys, or a list of pairs")
             facts.other_keys |= not isinstance(info.key_type, types.StrType)
             _walk(info.key_type, path, facts, above)
@@ -126,7 +126,7 @@ def _walk(info: types.Type, path: str, facts: Facts, above: tuple[int, ...]) -> 
         case _ if isinstance(info, SEQUENCES):
             _walk(info.item_type, f"{path}[...]", facts, above)
         case _ if isinstance(info, SETS):
-            if not isinstance(info.item_type, SET_ITEMS):
+            if not isinstance(info.item_type, (*SET_ITEMS, types.AnyType)):
                 raise _refused(path, "a set of these", "use a list; sets may hold str, int, UUID, Decimal and dates")
             facts.sets = True
             _walk(info.item_type, f"{path}[...]", facts, above)
@@ -170,7 +170,7 @@ def _model(info: types.CustomType, path: str, facts: Facts, above: tuple[int, ..
 
 def _unknown(info: types.Type, path: str) -> DefinitionError:
     if isinstance(info, types.AnyType):
-        return _refused(path, "Any", "name the exact type, for example list[str] instead of list")
+        return _refused(path, "Any", "name the exact type, for example list[str] instead of list, or dict[str, int]")
     if isinstance(info, types.CustomType) and info.cls.__module__.startswith("pydantic"):
         return _refused(path, type_label(info.cls), "use the plain type; `Annotated[str, Sensitive]` hides a value")
     if isinstance(info, types.CustomType):

@@ -35,13 +35,17 @@ CHILD_PARKED: Final = "%(name)s %(id)s (key %(key)s), which %(step)s started, is
 BEHIND: Final = "%(step)s waits in the line of %(line)s, which %(name)s %(id)s (key %(key)s) is first in"
 OVERDUE: Final = "work in queue %(queue)s has been due since %(until)s (%(left)s), and nobody takes it"
 FULL: Final = "%(step)s waits for a place in queue %(queue)s, which is at its limit"
+UNSERVED: Final = "%(step)s in queue %(queue)s is published again and again, and no worker begins it"
 UNDOES: Final = "%(step)s waits until what it started is undone"
 BACKS_OFF: Final = "%(step)s starts its saga anew at %(until)s (%(left)s)"
 SLEEPS: Final = "%(step)s sleeps until %(until)s (%(left)s)"
 LOCK: Final = "%(step)s waits for a semantic lock until %(until)s (%(left)s)"
+SETTLES: Final = "%(step)s is looked at once more at %(until)s (%(left)s), since nobody knows what became of it"
+EXPIRED: Final = "the claim of %(holder)s on %(step)s ended at %(until)s (%(left)s)"
 TEXTS: Final = (
     LOCK, UNKNOWN, CHANGED, PAUSED, DEFINITION_PAUSED, QUEUE_PAUSED, SIGNAL, SIGNAL_UNTIL, SLEEPS, CHILD, CHILDREN,
-    CHILD_PARKED, UNDOES, BACKS_OFF, BEHIND, OVERDUE, FULL, UNREADABLE, LACKS,
+    CHILD_PARKED, UNDOES, BACKS_OFF, BEHIND, OVERDUE, FULL, UNSERVED, UNREADABLE, LACKS,
+    SETTLES, EXPIRED,
 )  # fmt: skip
 
 
@@ -138,7 +142,7 @@ def _children(name: str, step: StepState, until: datetime | None) -> Iterator[Re
 
 
 def _held(held_by: Iterable[HeldLine]) -> Iterator[Reason]:
-    """Other sagas that have to go on first: what they need is said on their own pages."""
+    """Other sagas that have to go on first: what they need is said on their own pages; or a time that has to pass."""
     for each in held_by:
         values = {"step": each.step, "id": str(each.id), "name": each.name, "key": each.key}
         if each.kind == "line":
@@ -147,6 +151,12 @@ def _held(held_by: Iterable[HeldLine]) -> Iterator[Reason]:
             yield Reason(text=CHILD_PARKED, values=values | {"error": each.error})
         elif each.kind == "full":
             yield Reason(text=FULL, values={"step": each.step, "queue": each.name})
+        elif each.kind == "unserved":
+            yield Reason(text=UNSERVED, values={"step": each.step, "queue": each.name})
+        elif each.kind == "settle":
+            yield Reason(text=SETTLES, values={"step": each.step}, until=each.since)
+        elif each.kind == "expired":
+            yield Reason(text=EXPIRED, values={"step": each.step, "holder": each.error}, until=each.since)
 
 
 def _overdue(held_by: Iterable[HeldLine]) -> Iterator[Reason]:

@@ -32,6 +32,7 @@ from sagas.guard import Apart as ApartFromLoop
 from sagas.guard import Guard
 from sagas.heart import Heart, Job
 from sagas.kin import Kin
+from sagas.lacking import Lacking
 from sagas.local import Apart, LocalRunner
 from sagas.onward import weight
 from sagas.pace import Pace
@@ -92,6 +93,7 @@ class Worker:
         self._guard_links = Links(store.connect)
         self._kin = Kin(self._guard_links, self.settings.payloads)
         self._apart = Apart()
+        self._lacking = Lacking()
         self._recorder = Recorder(
             self._link, definition_of, holder=self.holder, lease=self.settings.lease, goes_on=goes_on,
             follows=_follows if concurrent else lambda *_: True,
@@ -126,7 +128,7 @@ class Worker:
         if begun:
             reached(Point.AFTER_BEGIN, partial(_labels, begun))
         self.tally.begun(begun, len(held) if published else 0)
-        good = receive(connection, begun, self.settings, REQUESTS)
+        good = receive(connection, begun, self.settings, REQUESTS, self._lacking)
         for each in good:
             each.reader.fetch, each.reader.kin = partial(self._fetch, each.saga_id), self._kin
         return sorted(good, key=lambda each: each.heavy)  # stable; nobody waits for what a neighbour has to load

@@ -105,8 +105,11 @@ async def approve(order_id: UUID, verdict: Verdict) -> None:
 
 @app.delete("/orders/{order_id}", status_code=202)
 async def cancel(order_id: UUID) -> None:
-    """Ask for the order to be undone; a worker does it."""
+    """Ask for the order to be undone, while it still can be; a worker does it."""
     async with Session.begin() as session:
+        run = await PlaceOrder.aget(key=f"order-{order_id}", using=session)
+        if "cancel" not in [action.name for action in run.allowed_actions]:
+            raise HTTPException(409, f"too late: {run.status}")
         await PlaceOrder.acancel(key=f"order-{order_id}", reason="the customer changed their mind", using=session)
 
 

@@ -14,6 +14,7 @@ from sagas_django.wording import STATUS, word
 
 MOST: Final = 50  # children on a page
 MOST_HELD: Final = 200  # sagas that keep others waiting
+OTHERS: Final = ("child", "line")  # kinds of `held_by.sql` that are about another saga
 
 
 def family(sagas: QuerySet[Any], saga: SagaRow, plan: Plan | None) -> dict[str, Any]:
@@ -43,6 +44,6 @@ def held_by(sagas: QuerySet[Any], found: Iterable[SagaRow]) -> list[Any]:
     """
     ids = [saga.pk for saga in found if saga.finished_at is None and saga.parked_from is None]
     lines = rows(sagas.db, "held_by", {"ids": ids, "limit": MOST_HELD}) if ids else []
-    others = {line.id for line in lines if line.kind != "late"}
+    others = {line.id for line in lines if line.kind in OTHERS}
     seen = set(sagas.filter(pk__in=others).values_list("pk", flat=True)) if others else set()
-    return [line for line in lines if line.kind in ("late", "full") or line.id in seen]
+    return [line for line in lines if line.kind not in OTHERS or line.id in seen]

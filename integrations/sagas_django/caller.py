@@ -56,7 +56,7 @@ class DjangoCaller:
             explained = not_ready(state, self.name, f"run `manage.py migrate --database {self.alias}`", problem)
             if explained is None:
                 raise  # as it is: retries look for the driver's error in its __cause__
-            raise explained from problem
+            raise explained from None
         return None if row is None else row[0]
 
     def in_transaction(self) -> bool:

@@ -33,6 +33,7 @@ from sagas.registry import registry
 from sagas.schedules.declaration import DEFAULT, schedules
 from sagas.store.schema_files import NAMES
 from sagas_django.conf import definitions_file, sagas_settings
+from sagas_outbox.rights import denial
 
 OLDEST_POSTGRES = 150000
 SCHEMA = len(NAMES)  # the version of the tables that this code needs
@@ -181,6 +182,20 @@ def check_databases(
     return [problem for alias in ours for problem in check_postgres(alias)]
 
 
+def _unreadable(alias: str, problem: DatabaseError) -> CheckMessage:
+    if said := denial(problem):
+        return Warning(
+            f"the user of DATABASES[{alias!r}] may not read what it needs: {said}",
+            hint="Grant it the role of what this process does, such as sagas_operator: `manage.py sagas roles`.",
+            id="sagas.W002",
+        )
+    return Warning(
+        f"DATABASES[{alias!r}] cannot be reached: {problem}".rstrip(),
+        hint="Is the server up, and are HOST, PORT, USER and PASSWORD right?",
+        id="sagas.W002",
+    )
+
+
 def check_postgres(alias: str) -> list[CheckMessage]:
     """One Postgres: it can be reached, is new enough, and has tables that fit this code."""
     connection = connections[alias]
@@ -193,13 +208,7 @@ def check_postgres(alias: str) -> list[CheckMessage]:
                 cursor.execute("select coalesce(max(version), 0) from sagas_schema")
                 (tables,) = cursor.fetchone()
     except DatabaseError as problem:
-        return [
-            Warning(
-                f"DATABASES[{alias!r}] cannot be reached: {problem}".rstrip(),
-                hint="Is the server up, and are HOST, PORT, USER and PASSWORD right?",
-                id="sagas.W002",
-            )
-        ]
+        return [_unreadable(alias, problem)]
     found: list[CheckMessage] = []
     if version < OLDEST_POSTGRES:
         found.append(

@@ -103,6 +103,8 @@ class ProcessRow(Inner):
     version = models.TextField(default="")
     started_at = models.DateTimeField()
     seen_at = models.DateTimeField()
+    trouble = models.TextField(default="")
+    trouble_since = models.DateTimeField(null=True)
 
     class Meta(Inner.Meta):
         db_table = "sagas_process"

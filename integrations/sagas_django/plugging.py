@@ -28,6 +28,7 @@ DATABASES = {
     }
 }
 """
+START = 'PlaceOrder.start(Placed(7), key="order-7")'
 BROKER = """CELERY_BROKER_URL = "redis://localhost:6379/0"
 CELERY_BROKER_TRANSPORT_OPTIONS = {"socket_timeout": 10, "socket_connect_timeout": 5}
 """
@@ -162,7 +163,7 @@ def _definitions(folder: Path) -> Iterator[Finding]:
     first = own[0] if own else None
     yield Finding(
         what="a module sagas.py in an app of yours", there=there, file=first / "sagas.py" if first else None,
-        lines=SAGA.format(package=first.name) if first else "",
+        lines=SAGA.format(package=first.name, start=START) if first else "",
         remedy="" if first else "Make an app (`manage.py startapp shop`), name it in INSTALLED_APPS, and add sagas.py.",
     )  # fmt: skip
 

@@ -103,11 +103,12 @@ class _Caller:
         try:
             found: str | None = self.connection().execute(statement, {"argument": argument}).scalar()
         except DBAPIError as problem:
+            problem.hide_parameters = True  # they hold an input, and this may end in a log
             state = getattr(problem.orig, "sqlstate", None) or getattr(problem.orig, "pgcode", None)
             explained = not_ready(state, self.name, REMEDY, problem)
             if explained is None:
                 raise
-            raise explained from problem
+            raise explained from None
         return found
 
 

@@ -13,6 +13,10 @@ from sagas.plugging import SAGA, Finding
 
 BASE = re.compile(r"^class (\w+)\([^)]*\bDeclarativeBase\b|^(\w+)\s*=\s*declarative_base\(", re.MULTILINE)
 ENGINE = re.compile(r"^(\w+)\s*=\s*(?:create_engine|create_async_engine)\(", re.MULTILINE)
+FACTORY = (  # of sessions on an engine
+    r"^(\w+)(?:\s*:[^=\n]+)?\s*=\s*(?:(?:async_)?scoped_session\(\s*)?(?:async_)?sessionmaker(?:\[[^\n(]*\])?"
+    r"\([^()]*\b{engine}\b"
+)
 TABLES = re.compile(r"^\s*(?:\w+\s*=\s*)?sagas_tables\(", re.MULTILINE)
 RUNTIME = re.compile(r"^(\w+)\s*=\s*Sagas\(", re.MULTILINE)
 SCHEMAS = [  # of our tables: as it is said for them, or for the runtime
@@ -28,10 +32,12 @@ MOST_FILES = 2000
 RUNTIME_LINES = """from sagas_sqlalchemy import Sagas
 from {base_module} import {base}
 
-sagas = Sagas({engine}, metadata={base}.metadata, modules=["{package}.sagas"])
+sagas = Sagas({source}, metadata={base}.metadata, modules=["{package}.sagas"])
 """
-RUNTIME_FILE = """from {engine_module} import {engine}
+RUNTIME_FILE = """from {engine_module} import {source}
 """
+START = 'PlaceOrder.start(Placed(7), key="order-7", using=session)'
+ASYNC_START = 'await PlaceOrder.astart(Placed(7), key="order-7", using=session)'
 MIGRATION = '''"""The tables of sagas."""
 
 from alembic import op
@@ -86,8 +92,14 @@ def look(folder: Path) -> Iterator[Finding]:
     yield _runtime(folder, base, engine, package)
     there = any(path.name == "sagas.py" for path in _sources(folder))
     file = engine.file.parent / "sagas.py"
-    yield Finding(what="a module sagas.py", there=there, file=file, lines=SAGA.format(package=package))
+    yield Finding(what="a module sagas.py", there=there, file=file, lines=_saga(engine, package))
     yield from _alembic(folder, base)
+
+
+def _saga(engine: Place, package: str) -> str:
+    """A first saga, and how it is started on such an engine."""
+    asynchronous = re.search(rf"^{engine.name}\s*=\s*create_async_engine\(", engine.file.read_text(), re.MULTILINE)
+    return SAGA.format(package=package, start=ASYNC_START if asynchronous else START)
 
 
 def runtime_of(folder: Path) -> str | None:
@@ -98,14 +110,21 @@ def runtime_of(folder: Path) -> str | None:
 
 def _runtime(folder: Path, base: Place, engine: Place, package: str) -> Finding:
     """The runtime is made where the engine is, unless that would import in a circle."""
-    lines = RUNTIME_LINES.format(base_module=base.module, base=base.name, engine=engine.name, package=package)
+    source = _sessions(engine) or engine.name
+    lines = RUNTIME_LINES.format(base_module=base.module, base=base.name, source=source, package=package)
     file = engine.file
     if base.file == engine.file:
         lines = lines.replace(f"from {base.module} import {base.name}\n", "")
     elif re.search(rf"^(from|import) {re.escape(engine.module)}\b", base.file.read_text(), re.MULTILINE):
         file = engine.file.parent / "saga_runtime.py"
-        lines = RUNTIME_FILE.format(engine_module=engine.module, engine=engine.name) + lines
-    return Finding(what="a runtime, Sagas(engine)", there=runtime_of(folder) is not None, file=file, lines=lines)
+        lines = RUNTIME_FILE.format(engine_module=engine.module, source=source) + lines
+    return Finding(what=f"a runtime, Sagas({source})", there=runtime_of(folder) is not None, file=file, lines=lines)
+
+
+def _sessions(engine: Place) -> str | None:
+    """The session factory beside the engine, if there is one: local steps get sessions with its options."""
+    found = re.search(FACTORY.format(engine=re.escape(engine.name)), engine.file.read_text(), re.MULTILINE)
+    return found[1] if found else None
 
 
 def _alembic(folder: Path, base: Place) -> Iterator[Finding]:

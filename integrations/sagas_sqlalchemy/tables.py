@@ -41,6 +41,7 @@ from sagas.events import Direction, Kind
 from sagas.machine import DIRECTION, TERMINAL
 from sagas.states import Status
 from sagas.store.schema_files import NAMES
+from sagas_outbox.encoding import briefly
 from sagas_sqlalchemy import ddl
 from sagas_sqlalchemy.message_tables import inbox, message
 from sagas_sqlalchemy.queue_tables import queue, slot
@@ -101,8 +102,10 @@ def sagas_tables(metadata: MetaData, *, schema: str | None = None) -> SagasTable
             first call said holds.
 
     Raises:
-        ConfigurationError: they are on this metadata already, in another schema.
+        ConfigurationError: it is no `MetaData`, or they are on it already, in another schema.
     """
+    if not isinstance(metadata, MetaData):
+        raise ConfigurationError(f"metadata={briefly(metadata)}: a MetaData{_of_base(metadata)}")
     known: SagasTables | None = metadata.info.get(INFO)
     if known is None:
         known = metadata.info[INFO] = _make(metadata, schema or metadata.schema)
@@ -112,6 +115,13 @@ def sagas_tables(metadata: MetaData, *, schema: str | None = None) -> SagasTable
             f"schema= in the first call too, or use another MetaData"
         )
     return known
+
+
+def _of_base(given: Any) -> str:
+    """What to write instead of a declarative base."""
+    if not isinstance(getattr(given, "metadata", None), MetaData):
+        return ", such as Base.metadata"
+    return f"; pass {getattr(given, '__name__', 'its')}.metadata"
 
 
 def _make(metadata: MetaData, schema: str | None) -> SagasTables:
@@ -324,7 +334,8 @@ def _pace() -> list[Any]:
 def _process() -> list[Any]:
     return [
         _text("holder"), _text("host"), _whole("pid"), _text("queues", default=""), _text("version", default=""),
-        _time("started_at"), _time("seen_at"), _key("sagas_process_pkey", "holder"),
+        _time("started_at"), _time("seen_at"), _text("trouble", default=""),
+        Column("trouble_since", DateTime(timezone=True)), _key("sagas_process_pkey", "holder"),
     ]  # fmt: skip
 
 

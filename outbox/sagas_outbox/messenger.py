@@ -29,6 +29,7 @@ from sagas_outbox.judging import Answer, Batch, Judge
 from sagas_outbox.link import Link
 from sagas_outbox.points import Point, reached
 from sagas_outbox.publishers import Behind, MessagePublisher, Routes
+from sagas_outbox.rights import missing
 from sagas_outbox.wake import THROTTLE, Ear
 
 log = logging.getLogger("sagas.relay")
@@ -118,7 +119,10 @@ class Messenger:
                 self._dispatch(taken)
                 return settled + len(taken) + put_off
         except psycopg.Error as problem:
-            log.warning("messages: cannot reach Postgres, trying again in %s s: %s", self.settings.poll, problem)
+            if why := missing(problem, "sagas_relay"):
+                log.error("messages: none is sent, trying again in %s s: %s", self.settings.poll, why)
+            else:
+                log.warning("messages: cannot reach Postgres, trying again in %s s: %s", self.settings.poll, problem)
             return 0
 
     def _pass(self) -> int:

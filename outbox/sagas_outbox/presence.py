@@ -25,6 +25,7 @@ log = logging.getLogger("sagas.outbox")
 EVERY: Final = 10.0  # seconds
 FIRST: Final = 1.0  # seconds after its start: what ends sooner was not there
 MISSING: Final = 3 * EVERY  # seconds without a word, after which a process counts as gone
+LONGEST: Final = 200  # characters of what is told of a trouble
 PACKAGE: Final = "sagas_outbox"
 
 
@@ -40,6 +41,7 @@ class Presence:
         self._holder, self._queues = holder, ",".join(sorted(queues))
         self._due_at = time.monotonic() + FIRST
         self._noted = False
+        self.trouble = ""  # why it gets nothing done
 
     def note_if_due(self, link: Link, *, now: datetime | None = None) -> None:
         """Say that it is there, every ten seconds.
@@ -53,7 +55,7 @@ class Presence:
         self._due_at = time.monotonic() + EVERY
         parameters = {
             "holder": self._holder, "host": socket.gethostname(), "pid": os.getpid(), "queues": self._queues,
-            "version": _version(), "now": now,
+            "version": _version(), "now": now, "trouble": self.trouble[:LONGEST],
         }  # fmt: skip
         try:
             with link.use() as connection, connection.transaction():

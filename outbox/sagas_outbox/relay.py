@@ -25,6 +25,7 @@ from sagas_outbox.link import Link
 from sagas_outbox.packing import pack, short_first
 from sagas_outbox.points import Point, reached
 from sagas_outbox.presence import Presence
+from sagas_outbox.rights import missing
 from sagas_outbox.scan import Marks
 from sagas_outbox.wake import THROTTLE, Ear
 from sagas_outbox.weighing import Weights
@@ -196,7 +197,8 @@ class Relay:
             if isinstance(problem, psycopg.OperationalError | psycopg.InterfaceError):
                 log.warning("cannot reach Postgres, trying again in %s s: %s", self.settings.poll, problem)
             else:
-                log.error("Postgres refuses to claim, nothing is published; trying again: %s", problem)
+                why = missing(problem, "sagas_relay") or problem
+                log.error("Postgres refuses to claim, nothing is published; trying again: %s", why)
             # Leases may have run out only because nobody could renew them: give their owners time.
             self._healthy_since = time.monotonic() + self.settings.poll + self.settings.heartbeat
             return 0
@@ -290,6 +292,7 @@ class Relay:
             log.error("queue %r cannot be published to now, its rows wait, others go on: %r", queues[0], problem)
             return True
         self._failures += 1
+        self._presence.trouble = f"the broker takes no messages: {problem!r}"
         log.warning(
             "the broker did not take a message for queue %s (failure %d in a row); its rows stay due: %r",
             " or ".join(map(repr, named[:5])), self._failures, problem,
@@ -300,6 +303,7 @@ class Relay:
         if self._failures:
             log.warning("the broker takes messages again, after %d failures in a row", self._failures)
         self._failures = 0
+        self._presence.trouble = ""
         self._doubts.taken(queue)
         self._flight(queue).add(rows, UNDER_WAY_DOUBLINGS, lambda row: self._seconds(row.work))
         reached(Point.AFTER_PUBLISH, queue)

@@ -17,6 +17,7 @@ from sagas.commanding import JSON, Argument, Command, carry_out, visible
 from sagas.desk import StoreDesk
 from sagas.errors import SagaError
 from sagas.operate_commands import COMMANDS
+from sagas.rights import OPERATOR, RELAY, WORKER, explained
 
 QUEUE = click.option("--queue", multiple=True, help="Serve only this queue; may be repeated.")
 
@@ -95,16 +96,17 @@ def init(app: str | None, write: bool, celery: bool, as_json: bool) -> None:
 @sagas.command()
 @QUEUE
 @click.option("--concurrency", type=click.IntRange(min=1), default=8, show_default=True, help="Bodies at once.")
-@click.option("--until-idle", is_flag=True, help="End as soon as nothing is due.")
+@click.option("--until-idle", is_flag=True, help="End when nothing is due now, whatever is due later.")
 @click.pass_obj
 def worker(app: str | None, queue: tuple[str, ...], concurrency: int, until_idle: bool) -> None:
     """Claim and run sagas in this process, without a broker."""
     _logged()
     with _desk(app) as (runtime, desk):
         runtime.check(desk.command)
-        desk.check_ready()
-        desk.close()
-        serving.work(runtime.store, queues=queue, concurrency=concurrency, until_idle=until_idle, say=click.echo)
+        with explained(desk, WORKER):
+            desk.check_ready()
+            desk.close()
+            serving.work(runtime.store, queues=queue, concurrency=concurrency, until_idle=until_idle, say=click.echo)
 
 
 @sagas.command()
@@ -117,9 +119,10 @@ def relay(app: str | None, queue: tuple[str, ...], celery: str | None) -> None:
     with _desk(app) as (runtime, desk):
         publisher = runtime.publisher(celery)
         runtime.check(desk.command)
-        desk.check_ready()
-        desk.close()
-        serving.relay(runtime.store, publisher, queues=queue, say=click.echo)
+        with explained(desk, RELAY):
+            desk.check_ready()
+            desk.close()
+            serving.relay(runtime.store, publisher, queues=queue, say=click.echo)
 
 
 @sagas.command()
@@ -130,7 +133,8 @@ def metrics(app: str | None, port: int, address: str) -> None:
     """Answer Prometheus, with metrics read from the database."""
     _logged()
     with _desk(app) as (runtime, desk):
-        desk.check_ready()
+        with explained(desk, OPERATOR):
+            desk.check_ready()
         desk.close()
         serving.metrics(runtime.store, port=port, address=address, say=click.echo)
 

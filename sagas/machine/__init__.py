@@ -129,6 +129,7 @@ from sagas.machine.look import (
     pivot_passed,
     rows,
     step_of,
+    turning,
     undo_of,
 )
 from sagas.plan import Plan
@@ -136,7 +137,8 @@ from sagas.states import State, Status
 
 __all__ = [
     "DIRECTION", "GOING_ON", "TABLE", "TERMINAL", "UNDONE", "Transition", "answers", "at_rest", "decide", "finished",
-    "frontier", "goes_forward", "going_on", "parked", "pivot_passed", "place", "rows", "step_of", "undo_of",
+    "frontier", "goes_forward", "going_on", "parked", "pivot_passed", "place", "rows", "step_of", "turning",
+    "undo_of",
 ]  # fmt: skip
 
 

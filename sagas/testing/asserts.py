@@ -14,6 +14,7 @@ from msgspec import Raw
 from sagas import ports
 from sagas.definition import Saga
 from sagas.registry import registry
+from sagas.testing.borrowed import check_using
 from sagas_outbox.queries import query
 
 PACKAGE = "sagas.testing"
@@ -104,6 +105,7 @@ def _fetch(name: Literal["started", "time"], argument: str, using: Any) -> str:
         assert text is not None
         return text
 
+    check_using(using)
     return ports.caller(using, call=f"sagas.testing.{name}").run(work())
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
+from inspect import iscoroutinefunction
 from typing import Any, Protocol, cast
 
-from psycopg import AsyncConnection
 from psycopg.pq import TransactionStatus
 
 from sagas import ports
@@ -19,6 +19,7 @@ from sagas.errors import ConfigurationError
 from sagas.ports import Connection, Store
 
 CALL = "sagas.testing.drain"  # how messages call what needs the connection
+PLACE = "fixture sagas_using (using= of a function)"  # and where they say that it is given
 
 
 class BorrowedStore(Store, Protocol):
@@ -72,17 +73,37 @@ def _status(connection: Connection) -> TransactionStatus:
     return connection.info.transaction_status
 
 
+def check_using(using: Any) -> None:
+    """See that the kit can work with what it was given as `using=`; errors of `start()` would name its own arguments.
+
+    Raises:
+        ConfigurationError: it was given nothing where there is no default, or something asynchronous.
+    """
+    if iscoroutinefunction(getattr(type(using), "close", None)):
+        raise ConfigurationError(
+            f"{PLACE}: a {type(using).__name__} is asynchronous, and the kit runs everything in the thread of the "
+            f"test; return a session of psycopg 3 beside it, as in docs/testing.md#an-asynchronous-application"
+        )
+    if using is not None:
+        return
+    try:
+        ports.caller(None, call=CALL)
+    except ConfigurationError:
+        raise ConfigurationError(
+            f"{PLACE}: the testing kit was not told where it finds sagas; override this fixture to return the session "
+            f"or connection of the test, as in docs/testing.md#with-sqlalchemy (Django: add 'sagas_django' to "
+            f"INSTALLED_APPS)"
+        ) from None
+
+
 def borrow(using: Any) -> BorrowedStore:
     """The store of what was given as `using=`; the integration that knows it has a module `testing` with `borrow`.
 
     Raises:
-        ConfigurationError: no integration knows it, it has no testing kit, or its driver is not psycopg 3.
+        ConfigurationError: no integration knows it, that has no testing kit, it is asynchronous, or its driver is not
+            psycopg 3.
     """
-    if hasattr(using, "run_sync") or isinstance(using, AsyncConnection):
-        raise ConfigurationError(
-            f"{CALL}(): a {type(using).__name__} is asynchronous; the kit runs everything in the thread of the test: "
-            f"give it a session or connection of psycopg 3 that is not"
-        )
+    check_using(using)
     package = type(ports.caller(using, call=CALL)).__module__.partition(".")[0]
     if package == "sagas":
         raise ConfigurationError(

@@ -298,4 +298,4 @@ def _undo(step: Step[Any, Any]) -> Undo[Any, Any]:
 
 
 def _raise(error: BaseException | type[BaseException]) -> Any:
-    raise error
+    raise error if isinstance(error, type) else error.with_traceback(None)  # not those of earlier calls above its own

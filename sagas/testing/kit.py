@@ -19,7 +19,7 @@ from sagas.errors import SagaNotFound
 from sagas.states import Status
 from sagas.testing import asserts, since
 from sagas.testing.asserts import ANY, Started, database_time
-from sagas.testing.borrowed import BorrowedStore, borrow
+from sagas.testing.borrowed import BorrowedStore, borrow, check_using
 from sagas.testing.draining import MOVES, ONE_DAY, Drain, Ran
 from sagas.testing.faking import Answers, answers, forget_answers
 from sagas.testing.moving import Clock
@@ -43,7 +43,13 @@ class Kit:
     """
 
     def __init__(self, using: Any = None) -> None:
-        self.using = using
+        self._using = using
+
+    @property
+    def using(self) -> Any:
+        """What it was given; refused in the kit's own words where it can do nothing with it."""
+        check_using(self._using)
+        return self._using
 
     @property
     def clock(self) -> Clock:

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,8 +23,9 @@ UNITS: Final = {
     if (found := re.match(r"# (/etc/systemd/\S+\.service)\n", block.text))
 }
 TREES: Final = [tree for block in PAGE if block.language == "yaml" for tree in yaml.safe_load_all(block.text)]
-DEPLOYMENTS: Final = [tree for tree in TREES if "kind" in tree]
-SERVICES: Final[Mapping[str, Any]] = {name: it for tree in TREES for name, it in tree.get("services", {}).items()}
+DEPLOYMENTS: Final = [tree for tree in TREES if "kind" in tree and tree["kind"] != "Job"]
+JOBS: Final = [tree for tree in TREES if tree.get("kind") == "Job"]
+SERVICES: Final[Sequence[tuple[str, Any]]] = [each for tree in TREES for each in tree.get("services", {}).items()]
 LONGEST: Final = 60  # seconds that a step may take unless it says so: what ends it waits for so long
 
 
@@ -63,15 +64,30 @@ def test_a_deployment_is_whole(tree: Mapping[str, Any]) -> None:
     assert spec["selector"]["matchLabels"] == template["metadata"]["labels"]
     assert set(spec) <= {"replicas", "selector", "template", "strategy", "minReadySeconds"}
     assert set(template["spec"]) <= {"terminationGracePeriodSeconds", "containers", "volumes", "securityContext"}
-    for container in template["spec"]["containers"]:
+    check_containers(template["spec"])
+
+
+def check_containers(pod: Mapping[str, Any]) -> None:
+    """Every field is one of the API."""
+    for container in pod["containers"]:
         assert {"name", "image", "command"} <= set(container) <= {"name", "image", "command", "args", "env", "envFrom"}
+
+
+@pytest.mark.parametrize("tree", JOBS, ids=lambda tree: tree["metadata"]["name"])
+def test_a_job_is_whole(tree: Mapping[str, Any]) -> None:
+    """It ends, and is not begun for ever where it fails."""
+    assert (tree["apiVersion"], tree["kind"]) == ("batch/v1", "Job")
+    assert set(tree["spec"]) == {"backoffLimit", "template"}
+    pod = tree["spec"]["template"]["spec"]
+    assert set(pod) == {"restartPolicy", "containers"} and pod["restartPolicy"] in ("Never", "OnFailure")
+    check_containers(pod)
 
 
 def test_services_of_compose_are_whole() -> None:
     """Each has an image and a command in the list form, and no key that Compose does not know."""
-    known = {"image", "command", "restart", "stop_grace_period", "depends_on", "environment", "env_file"}
-    assert SERVICES and all({"image", "command"} <= set(it) <= known for it in SERVICES.values())
-    assert all(isinstance(it["command"], list) for it in SERVICES.values())
+    known = {"image", "command", "restart", "stop_grace_period", "depends_on", "environment", "env_file", "ports"}
+    assert SERVICES and all({"image", "command"} <= set(it) <= known for _, it in SERVICES)
+    assert all(isinstance(it["command"], list) for _, it in SERVICES)
 
 
 def test_the_wheel_has_the_name_of_this_version() -> None:
@@ -83,7 +99,7 @@ def test_the_wheel_has_the_name_of_this_version() -> None:
 
 def test_workers_get_the_time_that_a_step_may_take() -> None:
     """Wherever they run, what stops them waits longer than a body may run."""
-    assert all(grace > LONGEST for grace in graces("worker")) and len(list(graces("worker"))) == 3
+    assert all(grace > LONGEST for grace in graces("worker")) and len(list(graces("worker"))) == 4
 
 
 def graces(name: str) -> Iterator[int]:
@@ -91,7 +107,7 @@ def graces(name: str) -> Iterator[int]:
     yield from (
         int(re.findall(r"^TimeoutStopSec=(\d+)$", text, re.M)[0]) for unit, text in UNITS.items() if name in unit
     )
-    yield from (seconds(it["stop_grace_period"]) for service, it in SERVICES.items() if name in service)
+    yield from (seconds(it["stop_grace_period"]) for service, it in SERVICES if name in service)
     for tree in DEPLOYMENTS:
         if name in tree["metadata"]["name"]:
             yield tree["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]

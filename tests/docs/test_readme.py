@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from sagas import Saga, external_step, step
+from sagas import NOT_DONE, NotDone, Saga, external_step, step
 from sagas.testing.servers import Postgres
 from tests.docs.reading import ROOT, blocks
 from tests.shop.models import Booking, Order
@@ -90,7 +90,7 @@ def test_the_lines_for_django(shop: str, monkeypatch: pytest.MonkeyPatch) -> Non
     things = SimpleNamespace(objects=Things())
     module.__dict__.update(
         Decimal=Decimal, OrderPlaced=OrderPlaced, Order=things, Reservation=things, Saga=Saga, bank=bank,
-        external_step=external_step, step=step, transaction=transaction,
+        external_step=external_step, step=step, transaction=transaction, NotDone=NotDone, NOT_DONE=NOT_DONE,
     )  # fmt: skip
     exec(compile(DJANGO, "README.md", "exec", dont_inherit=True), module.__dict__)
     drain()

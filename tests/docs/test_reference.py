@@ -6,6 +6,7 @@ import importlib.util
 import re
 from dataclasses import fields
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -16,8 +17,9 @@ import sagas
 import sagas.testing
 import sagas_outbox
 import sagas_sqlalchemy
-from sagas.each import MOST_AT_ONCE, MOST_ITEMS
+from sagas.each import MOST_AT_ONCE, MOST_ITEMS, Each, Tolerate
 from sagas.engine import SagaRun
+from tests.docs.reading import PAGES as PAGES_OF_ALL
 from tests.docs.reading import ROOT
 
 PAGES: Final = ("api.md", "api-integrations.md")
@@ -39,6 +41,17 @@ MODULES: Final = {  # where a package lists no names: what its pages tell people
     "sagas_outbox.redis_stream": ("RedisStreamPublisher",),
     "sagas_sqlalchemy.alembic": ("downgrade", "include_object", "upgrade"),
 }
+READ: Final = [page for page in PAGES_OF_ALL if page.name != "CHANGELOG.md"]
+VALUES: Final = {  # the types of what an option takes
+    "on_existing": (sagas.OnExisting,),
+    "missing": (sagas.Missing,),
+    "on_unknown": (sagas.OnUnknown,),
+    "on_timeout": (sagas.OnTimeout, sagas.OnUnknown),
+    "on_failure": (Tolerate,),
+    "overlap": (sagas.Overlap,),
+    "catch_up": (sagas.CatchUp,),
+}
+OPTIONS: Final = {*signature(Each).parameters, *signature(sagas.Retry).parameters}
 PUBLIC: Final = [
     *((package.__name__, name) for package, names in LISTED.items() for name in names),
     *((module, name) for module, names in MODULES.items() for name in names),
@@ -108,6 +121,31 @@ def test_every_option_is_in_the_reference() -> None:
     """Of steps, compensations, waits, children, locks, `Retry` and `start()`: types, defaults, what they do."""
     page = (ROOT / "docs" / "steps.md").read_text()
     assert _script("draw_options").drawn(page) == page, "run `python docs/draw_options.py`"
+
+
+def test_a_value_that_a_page_gives_an_option_is_one_it_takes() -> None:
+    """`from sagas import` has what is written after `on_existing=` and its like, and the option takes it."""
+    given = [
+        (page.name, option, value)
+        for page in READ
+        for option, value in re.findall(rf"\b({'|'.join(VALUES)})=([A-Z][\w.]*)", page.read_text())
+    ]
+    assert {option for _, option, _ in given} == VALUES.keys()
+    assert [each for each in given if not isinstance(_named(each[2]), VALUES[each[1]])] == []
+
+
+def _named(path: str) -> Any:
+    """What a reader has who imports the first part of a dotted name from `sagas`; None: there is nothing."""
+    one: Any = sagas
+    for name in path.rstrip(".").split("."):
+        one = getattr(one, name, None)
+    return one
+
+
+def test_short_names_are_given_to_options_that_exist() -> None:
+    """The table of short names says where they belong."""
+    named = set(re.findall(r"^\| `.* as `(\w+)=` of ", TEXT, re.MULTILINE))
+    assert named and named <= OPTIONS
 
 
 def test_every_attribute_of_a_run_is_in_the_reference() -> None:

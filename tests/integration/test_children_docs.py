@@ -24,10 +24,11 @@ def test_the_page_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module.__name__, module)
     for block in BLOCK.findall(PAGE.read_text()):
         exec(compile(block, str(PAGE), "exec", dont_inherit=True), module.__dict__)
-    order = module.__dict__["Order"](7, ["a", "bc"])
+    order = module.__dict__["Order"](7, ["a", "?", "bc"])
     for name in ("Buy", "Invite", "Survey"):
         saga = module.__dict__[name]
         with transaction.atomic():
             run = saga.start(order, key="one")
         drain()
         assert saga.get(key="one").status == "completed", log_of(run)
+    assert module.__dict__["Survey"].ask.result_of(key="one") == ["A", None, "BC"], "the page says which has failed"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,6 +21,8 @@ from sagas.settings import Settings
 from sagas_celery.doctor import examine as examine_celery
 from sagas_django.operate import DjangoDesk
 from sagas_django.store import DjangoStore
+from sagas_outbox.claims import Held
+from sagas_outbox.relay import Relay
 from tests.integration.conftest import database_alias
 from tests.settings import database_from_url
 from tests.shop.sagas import Charge, Externals, Trip
@@ -109,6 +111,43 @@ def test_workers_that_are_not_there() -> None:
     assert problem.level is Level.ERROR and "queue default" in problem.message and "-Q default" in problem.hint
     sql("update sagas_outbox set publishes = 2")
     assert "dead-workers" not in found()
+
+
+class Broker:
+    """Takes messages, or does not."""
+
+    def __init__(self) -> None:
+        self.down = True
+
+    def publish(self, queue: str, rows: Sequence[Held]) -> None:
+        if self.down:
+            raise ConnectionRefusedError("nobody listens")
+
+    def reset(self) -> None:
+        """Nothing to drop."""
+
+
+def test_a_relay_whose_broker_is_down() -> None:
+    """It is there, and claims, so that nothing is due for long: it says itself that it gets nothing done."""
+    begin(Externals, "a")
+    broker, store = Broker(), DjangoStore("default")
+    relay = Relay(store.connect, broker, Settings(), paces=lambda _: {})  # type: ignore[arg-type]
+    for _ in range(2):
+        assert relay.run_once() == 0
+        relay._presence._due_at = 0.0
+        relay._presence.note_if_due(relay._link)
+        sql("update sagas_outbox set due_at = clock_timestamp()")
+    problem = found()["failing-processes"]
+    assert problem.level is Level.ERROR
+    assert problem.message.startswith("1 of 1 relays are there and have got nothing done for")
+    assert "the broker takes no messages: ConnectionRefusedError('nobody listens')" in problem.message
+    broker.down = False
+    assert relay.run_once() == 1
+    relay._presence._due_at = 0.0
+    relay._presence.note_if_due(relay._link)
+    assert "failing-processes" not in found()
+    relay._presence.leave(relay._link)
+    relay._link.close()
 
 
 def test_messages_that_were_given_up() -> None:

@@ -195,6 +195,7 @@ def test_what_is_undone(shop: Shop, worker: Process) -> None:
     assert (found["status"], "not approved by ann" in found["error"]) == ("cancelled", True)
     assert shop.until_ended(cancelled, "cancelled")["status"] == "cancelled"
     assert shop.charged(refused) == shop.charged(cancelled) == ["charge", "refund"]
+    assert shop.call("DELETE", f"/orders/{cancelled}")[0] == 409, "what has ended is not cancelled any more"
 
 
 def test_a_refused_card(shop: Shop, worker: Process) -> None:

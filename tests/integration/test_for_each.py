@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from sagas import DefinitionError, Refused, Saga, engine, external_step, step
+from sagas import NOT_DONE, DefinitionError, Refused, Saga, engine, external_step, step
 from sagas.states import Status
 from sagas.worker import Worker
 from sagas_django.models import OutboxRow, SagaRow
-from tests.shop.families import After, Collects, Letters, Tolerant, Twofold, Unsent
+from tests.shop.families import After, Collects, Letters, Told, Tolerant, Twofold, Unsent
 from tests.shop.sagas import Ordered
 from tests.shop.world import World
 from tests.support.stories import begin, bring_forward, drain, log_of
@@ -189,6 +189,20 @@ def test_all_may_fail_where_results_are_collected(world: World) -> None:
     assert status(Collects) == Status.COMPLETED
     assert world.of("send-3")[0].argument == 4
     assert [item.status for item in items_of(run)] == ["compensated"] * 3 + ["completed"]
+
+
+def test_what_is_collected_has_failed_for_certain(world: World) -> None:
+    """After an exception that is no refusal an item fails where its `resolve` says so, and parks where none does."""
+    for number in range(2):
+        world.always(f"send-{number}", ValueError("?"))
+    world.always("find-0", NOT_DONE)
+    world.always("find-1", NOT_DONE)
+    told = begin(Told, input=Ordered(number=3))
+    begin(Collects, input=Ordered(number=3))
+    drain()
+    assert (status(Told), status(Collects)) == (Status.COMPLETED, Status.RUNNING)
+    assert Told.post.result_of(id=told.id)[:2] == [None, None]
+    assert [item.status for item in items_of(Collects.get(key="a"))] == ["parked"] * 2 + ["completed"]
 
 
 def test_after_the_pivot_those_that_failed_are_begun_anew(world: World) -> None:

@@ -6,15 +6,22 @@ import json
 import logging
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
+from django.db import transaction
 
 from sagas import NOT_DONE, Refused
 from sagas.logs import FIELDS, JsonFormatter, Label, SagaFilter
+from sagas.registry import registry
+from sagas.states import Status
+from sagas.testing.moving import Clock
+from tests.shop.families import Purchase
 from tests.shop.sagas import Asked, Charge, Ordered, Trip
-from tests.shop.waiting import Review, Reviewed
+from tests.shop.waiting import Review, Reviewed, Sleeper
 from tests.shop.world import World
-from tests.support.stories import begin, drain, expire_leases
+from tests.support.stories import begin, begin_many, bring_forward, drain, expire_leases
+from tests.support.workers import begin_due, one_worker
 
 pytestmark = pytest.mark.usefixtures("shop")
 
@@ -142,3 +149,66 @@ def test_a_refusal_is_no_error(kept: Kept, world: World) -> None:
     drain()
     assert ("INFO", "charge:do: refused") in levels(kept)
     assert {level for level, _ in levels(kept)} == {"INFO"}
+
+
+def turns(kept: Kept) -> list[str]:
+    """The levels at which it is told that sagas turn back."""
+    return [level for level, text in levels(kept) if "turns back, what was done is undone" in text]
+
+
+def test_an_end_that_was_asked_for_is_no_error(kept: Kept, time_machine: Clock, world: World) -> None:
+    """A cancel, and a wait whose time is over: nothing has failed. A deadline is such an end too."""
+    with transaction.atomic():
+        Sleeper.start(Ordered(9), key="deadline", deadline=timedelta(hours=1))
+    for key in ("cancelled", "late"):
+        begin(Reviewed, key)
+    drain()
+    with transaction.atomic():
+        Reviewed.cancel(key="cancelled", reason="changed her mind")
+    drain()
+    time_machine.advance(timedelta(days=3))
+    drain()
+    ended = [Reviewed.get(key="cancelled"), Reviewed.get(key="late"), Sleeper.get(key="deadline")]
+    assert [each.status for each in ended] == [Status.CANCELLED, Status.COMPENSATED, Status.COMPENSATED]
+    assert turns(kept) == ["INFO"] * 3
+    assert {level for level, _ in levels(kept)} == {"INFO"}
+
+
+def test_children_that_fail_are_an_error(kept: Kept, world: World) -> None:
+    """The saga that started them turns back over it, and nobody asked for that."""
+    world.plan("take", Refused("no money"))
+    begin(Purchase, "a")
+    drain()
+    assert turns(kept) == ["ERROR"]
+
+
+def test_a_version_that_a_worker_lacks_is_told_once(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rollout is no error: a warning for each name and version, that says how many sagas wait; the next one some
+    minutes later. Other versions have lines of their own."""
+    begin_many(Trip, "abc")
+    begin(Charge, "d")
+    now = [1000.0]
+    monkeypatch.setattr("sagas.lacking.monotonic", lambda: now[0])
+    with monkeypatch.context() as old, one_worker() as worker:
+        old.setattr(registry, "_sagas", {})
+        for _ in range(3):
+            assert begin_due(worker) == []
+            bring_forward()
+        first = levels_of(kept, "left to a worker that has it")
+        begin(Trip, "e")
+        now[0] += 301.0
+        assert begin_due(worker) == []
+    assert sorted(first) == [
+        ("WARNING", "1 saga of test.charge version 1"), ("WARNING", "3 sagas of test.trip version 1"),
+    ]  # fmt: skip
+    later = levels_of(kept, "left to a worker that has it")[2:]
+    assert sorted(later) == [
+        ("WARNING", "1 saga of test.charge version 1"), ("WARNING", "4 sagas of test.trip version 1"),
+    ]  # fmt: skip
+    assert "ERROR" not in {level for level, _ in levels(kept)}
+
+
+def levels_of(kept: Kept, text: str) -> list[tuple[str, str]]:
+    """Level and beginning of the lines that say something."""
+    found = [(each.levelname, each.getMessage().partition(f" {text}")) for each in ours(kept)]
+    return [(level, begins) for level, (begins, said, _) in found if said]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +31,7 @@ from sagas_django.metrics import _collectors, metrics_view
 from sagas_django.store import DjangoStore
 from sagas_outbox.queries import query
 from tests.benchmarks.filling import fill_finished
+from tests.docs.reading import blocks
 from tests.shop.sagas import Asked, Charge, Externals, Trip
 from tests.shop.waiting import Review, Reviewed
 from tests.shop.world import World
@@ -263,6 +266,21 @@ def test_the_page_lists_every_metric() -> None:
     assert {(name, kind, labels.replace("`", "")) for name, kind, labels, _ in rows} == {
         (metric.shown, metric.kind, ", ".join(metric.labels)) for metric in METRICS
     }
+
+
+def test_the_endpoint_of_the_page(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What docs/metrics.md puts into a FastAPI application answers as the process does."""
+    runtime = SimpleNamespace(store=DjangoStore("default"))
+    monkeypatch.setitem(sys.modules, "shop.db", SimpleNamespace(sagas=runtime))
+    (code,) = [block.text for block in blocks(DOCS / "metrics.md") if "APIRouter" in block.text]
+    names: dict[str, Any] = {}
+    exec(compile(code, "metrics.md", "exec", dont_inherit=True), names)
+    begin(Trip, "a")
+    with closing(names["collector"]):
+        answer = names["metrics"]()
+    assert ("sagas_started_total", 'name="test.trip"', "1.0") in LINE.findall(answer.body.decode())
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert [route.path for route in names["router"].routes] == ["/internal/metrics"]
 
 
 def named(expressions: list[str]) -> set[str]:

@@ -146,6 +146,25 @@ def test_show_settling(world: World, quiet: None) -> None:
     assert re.search(r"step      charge +undone +external, 1 attempt, 1 undo attempt, .*unknown, next: settle", text)
     assert re.search(r"outbox    charge \(settle\) +held by nobody, due .*\(in [\d minsec.]+\)", text)
     assert "step given up, outcome unknown" in text
+    assert re.search(r"\nwaits     charge is looked at once more at .* \(in [\d minsec.]+\), since nobody knows", text)
+    assert "\nnext      Nothing is to be done: it goes on by itself.\n" in text
+    with translation.override("de"):
+        assert "charge wird um " in "\n".join(said("show", "test.blind:b"))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_show_an_expired_claim(world: World) -> None:
+    """Its worker has died, or cannot reach the database: what happens next, and what to do where it does not."""
+    run = begin(Trip, "e")
+    claim = OutboxRow.objects.filter(saga_id=run.id)
+    claim.update(holder="worker:w1", due_at=timezone.now() + timedelta(seconds=60))
+    assert not any(line.startswith("waits ") for line in said("show", "test.trip:e"))
+    claim.update(holder="relay:r1", due_at=timezone.now() - timedelta(seconds=5))
+    assert not any(line.startswith("waits ") for line in said("show", "test.trip:e"))
+    claim.update(holder="worker:w1", due_at=timezone.now() - timedelta(seconds=5))
+    text = "\n".join(said("show", "test.trip:e"))
+    assert re.search(r"\nwaits     the claim of worker:w1 on book ended at .* \([\d.]+ s ago\)", text)
+    assert "\nnext      manage.py sagas doctor\n          Another worker takes it over by itself; " in text
 
 
 def test_show_without_the_definition() -> None:

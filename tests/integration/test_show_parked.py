@@ -66,6 +66,23 @@ def test_parked_on_the_way_back(world: World) -> None:
     assert {call.key for call in world.calls if call.name == "refund"} == {f"{run.id}:charge:undo:0"}
 
 
+def test_what_it_turned_back_over(world: World) -> None:
+    """A saga that has ended keeps the error of the step that turned it back: where, of which class, its traceback."""
+    world.always("book", ZeroDivisionError("by zero"))
+    begin(Trip, "failed")
+    begin(Pivoted, "done")
+    drain()
+    text = said("show", "test.trip:failed")
+    assert "status    compensated" in text and "reason    failed: by zero" in text
+    assert "\nerror     book, attempt 3: ZeroDivisionError: by zero, " in text and "; --traceback says where" in text
+    assert ", in book" in said("show", "test.trip:failed", "--traceback")
+    over = data("show", "test.trip:failed")["turned_back_over"]
+    assert (over["step"], over["error"]["type"], over["error"]["attempt"]) == ("book", "ZeroDivisionError", 3)
+    assert "\nerror " not in said("show", "test.pivoted:done")
+    assert "\nerror     none is kept: " in said("show", "test.pivoted:done", "--traceback")
+    assert data("show", "test.pivoted:done")["turned_back_over"] is None
+
+
 def test_local_steps_have_no_key(world: World) -> None:
     """Nobody else knows of them; nor does a redo give them a new one, or waits."""
     world.always("confirm", OSError("no printer"))

@@ -61,7 +61,7 @@ def test_the_key_is_unique_per_saga_name() -> None:
 def test_raise() -> None:
     """RAISE: an existing key is an error, whatever the input."""
     begin(Trip, "a")
-    with transaction.atomic(), pytest.raises(KeyConflict, match="on_existing=RAISE"):
+    with transaction.atomic(), pytest.raises(KeyConflict, match=r"on_existing=OnExisting\.RAISE"):
         Trip.start(Ordered(), key="a", on_existing=OnExisting.RAISE)
 
 

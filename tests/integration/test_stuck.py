@@ -240,6 +240,20 @@ def test_work_that_waits_for_a_place_in_a_queue_is_not_stuck() -> None:
     assert by_sql() == {"waits": Stuck.OVERDUE}
 
 
+def test_work_that_no_worker_begins_says_so() -> None:
+    """A relay holds it, and publishes it again and again: it is neither due nor overdue."""
+    begin(Queues, "unserved")
+    sql("update sagas_outbox set holder = 'relay:x', publishes = 3, due_at = clock_timestamp() + interval '80 seconds'")
+    out = io.StringIO()
+    call_command("sagas", "show", "test.queues:unserved", stdout=out)
+    assert "waits     left in queue left is published again and again, and no worker begins it" in out.getvalue()
+    assert "next      manage.py sagas doctor" in out.getvalue()
+    sql("update sagas_outbox set publishes = 2")
+    out = io.StringIO()
+    call_command("sagas", "show", "test.queues:unserved", stdout=out)
+    assert "again and again" not in out.getvalue()
+
+
 def test_a_rate_that_is_used_up_explains_a_wait() -> None:
     """For as long as what the period allows has been begun; afterwards nobody takes the work."""
     begin(Trip, "waits")

@@ -8,7 +8,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
-from sagas import Refused
+from sagas import ConfigurationError, Refused
 from sagas.states import Status
 from sagas_django.models import DedupeRecord, OutboxRow, SagaRow
 from tests.shop.models import Booking
@@ -263,17 +263,20 @@ def test_bodies_see_their_saga(world: World) -> None:
 
     def look(run: Trip) -> str:
         run.heartbeat()
-        seen.extend([run.input, run.id, run.key, run.attempt, run.headers, run.session])
+        seen.extend([run.input, run.id, run.key, run.attempt, run.headers])
         seen.extend([run.book.status, run.charge.status, run.confirm.attempts, run.charge.attempts])
+        with pytest.raises(ConfigurationError, match=r"charge:do: an external step has no session.* local @step$"):
+            run.session  # noqa: B018
         return "seen"
 
     world.plan("charge", look)
+    world.plan("book", lambda run: seen.append(run.session))
     from django.db import transaction
 
     with transaction.atomic():
         saga = Trip.start(Ordered(7), key="a", headers={"traceparent": "00-1"})
     drain()
-    assert seen == [Ordered(7), saga.id, "a", 1, {"traceparent": "00-1"}, None, "done", "pending", 0, 0]
+    assert seen == [None, Ordered(7), saga.id, "a", 1, {"traceparent": "00-1"}, "done", "pending", 0, 0]
 
 
 def test_dedupe_stays_empty_without_trouble() -> None:

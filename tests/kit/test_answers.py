@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+
 import pytest
 
 from sagas import NOT_DONE, Refused, Undecided
@@ -35,6 +37,16 @@ def test_a_compensation_gets_the_answer_of_its_step(sagas: Kit) -> None:
     assert [call.argument for call in buy.refund.calls] == ["ch_1", "ch_1"]
     assert buy.charge.compensation is buy.refund
     assert buy.charge.resolve is buy.find_charge
+
+
+def test_an_error_that_is_raised_again(sagas: Kit) -> None:
+    """It is one object, and the tracebacks of its attempts do not pile up on it."""
+    buy, error = sagas.answers(Buy), ConnectionError("reset")
+    buy.charge.returns("ch_1")
+    buy.confirm.refuses("sold out")
+    buy.refund.raises(error, times=3).returns()
+    sagas.run(Buy, Order(7), key="a")
+    assert [frame.name for frame in traceback.extract_tb(error.__traceback__)].count("_play") == 1
 
 
 def test_the_last_answer_is_repeated(sagas: Kit) -> None:

@@ -87,6 +87,21 @@ def test_explored(session):
     explore(Parcel, "a parcel", using=session)
 """
 
+FORGOTTEN = """
+import pytest
+from sagas import ConfigurationError
+from sagas.testing import assert_started, drain
+from store import Parcel
+
+@pytest.mark.parametrize("call", [
+    lambda sagas: sagas.run(Parcel, "a parcel"), lambda sagas: sagas.drain(), lambda sagas: sagas.started(Parcel),
+    lambda sagas: sagas.clock.now(), lambda _: drain(), lambda _: assert_started(Parcel),
+])
+def test_it(sagas, call):
+    with pytest.raises(ConfigurationError, match="fixture sagas_using.*override this fixture"):
+        call(sagas)
+"""
+
 
 @pytest.fixture
 def project(postgres_server: Postgres, fresh_database: str, tmp_path: Path) -> Project:
@@ -101,3 +116,10 @@ def test_bodies_share_one_loop(project: Project) -> None:
     """A pool of connections that one body has opened serves the next, also where the test itself runs on a loop."""
     done = project.pytest("-p", "no:django")
     assert done.returncode == 0 and "3 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_nobody_said_where(project: Project) -> None:
+    """Without Django there is no default: each call of the kit says which fixture to override."""
+    project.write({"conftest.py": "", "test_store.py": FORGOTTEN})
+    done = project.pytest("-p", "no:django")
+    assert done.returncode == 0 and "6 passed" in done.stdout, done.stdout + done.stderr

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 from sqlalchemy import Engine, func, select
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker
 from sqlalchemy.orm import Session
 
 from sagas import ConfigurationError
@@ -165,10 +165,13 @@ def test_other_drivers_are_refused(make_engine: Callable[..., Any], make_runtime
         Kit(session).drain()
 
 
-def test_asynchronous_sessions_are_refused(make_engine: Callable[..., Any]) -> None:
-    """The kit runs in the thread of the test."""
-    with pytest.raises(ConfigurationError, match="AsyncSession is asynchronous"):
-        Kit(AsyncSession(make_engine("asyncpg"))).drain()
+@pytest.mark.parametrize("kind", [AsyncSession, lambda engine: async_scoped_session(async_sessionmaker(engine), int)])
+def test_asynchronous_sessions_are_refused(make_engine: Callable[..., Any], kind: Callable[..., Any]) -> None:
+    """The kit runs in the thread of the test; whatever it is asked, it says what to give it instead."""
+    kit = Kit(kind(make_engine("asyncpg")))
+    for call in (kit.drain, lambda: kit.run(PlaceOrder, Placed(7, 5)), lambda: kit.started(PlaceOrder)):
+        with pytest.raises(ConfigurationError, match=r"is asynchronous.*return a session of psycopg 3 beside it"):
+            call()
 
 
 def test_without_a_runtime(engine: Engine) -> None:

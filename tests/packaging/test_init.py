@@ -17,7 +17,7 @@ from sagas.errors import ConfigurationError
 from sagas.plugging import append
 from sagas.testing.servers import Postgres
 from sagas_django.plugging import APP, IMPORTED
-from sagas_sqlalchemy.plugging import BASE, MOST_FILES, _find, _revision, _schema
+from sagas_sqlalchemy.plugging import BASE, MOST_FILES, _find, _revision, _schema, look
 
 MODELS = """
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -237,6 +237,41 @@ def test_a_sqlalchemy_application(folder: Folder) -> None:
     assert code == 0 and "missing" not in said, said
     code, said = folder.python("-m", "sagas.cli", "--app", "shop.db:sagas", "worker", "--until-idle")
     assert code == 0, said
+
+
+START = 'PlaceOrder.start(Placed(7), key="order-7", using=session)'
+ASYNC_START = 'await PlaceOrder.astart(Placed(7), key="order-7", using=session)'
+
+
+@pytest.mark.parametrize(
+    ("db", "source", "start"),
+    [
+        ("engine = create_engine(URL)\n", "engine", START),
+        ("engine = create_engine(URL)\nSession = sessionmaker(engine, autoflush=False)\n", "Session", START),
+        ("engine = create_engine(URL)\nSession = scoped_session(sessionmaker(bind=engine))\n", "Session", START),
+        ("engine = create_engine(URL)\nSession = sessionmaker()\n", "engine", START),  # bound to nothing yet
+        ("engine = create_engine(URL)\nSession = sessionmaker(other_engine)\n", "engine", START),
+        ("engine = create_async_engine(URL)\n", "engine", ASYNC_START),
+        (
+            "db = create_async_engine(URL)\n"
+            "make: async_sessionmaker[AsyncSession] = async_sessionmaker(\n    db,\n    expire_on_commit=False,\n)\n",
+            "make", ASYNC_START,
+        ),
+        ("db = create_async_engine(URL)\nmake = async_sessionmaker[AsyncSession](db)\n", "make", ASYNC_START),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("circle", [False, True])
+def test_the_session_factory_is_used(db: str, source: str, start: str, circle: bool, tmp_path: Path) -> None:
+    """So that local steps get sessions like the application's own; and the saga says how it is started there."""
+    (tmp_path / "models.py").write_text(MODELS + ("\nimport db\n" if circle else ""))
+    (tmp_path / "db.py").write_text(db)
+    found = {each.what: each for each in look(tmp_path)}
+    lines = found[f"a runtime, Sagas({source})"].lines
+    assert f"\nsagas = Sagas({source}, metadata=Base.metadata, " in lines
+    assert lines.startswith(f"from db import {source}\n" if circle else "from sagas_sqlalchemy ")
+    saga = found["a module sagas.py"].lines
+    assert f"    {start}\n" in saga
+    compile(saga, "sagas.py", "exec")
 
 
 def alembic_in(folder: Folder, models: str = MODELS) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -17,10 +18,15 @@ from psycopg.errors import InsufficientPrivilege
 
 from sagas import KeyConflict, Refused
 from sagas.doctor import examine
+from sagas.embedded import Embedded
 from sagas.keys import idempotency_key
+from sagas.pace import shared_paces
 from sagas.retention import Pruner
 from sagas_django.operate import DjangoDesk
 from sagas_django.store import DjangoStore
+from sagas_outbox.messenger import Messenger
+from sagas_outbox.publishers import Routes
+from sagas_outbox.relay import Relay
 from tests.security.conftest import AsRole
 from tests.security.suite import EXCEPT, GROUPS, SLICE, words
 from tests.shop.locking import Holds, Wanted
@@ -66,6 +72,69 @@ def test_callers_start_send_and_ask(guarded: str, as_role: AsRole, world: World)
     with as_role("sagas_worker"):
         drain()
     assert statuses(guarded) == {"trip": "cancelled", "early": "completed"}
+
+
+@pytest.mark.parametrize(
+    ("role", "needed", "words"),
+    [
+        ("sagas_application", "sagas_operator", ["list"]),
+        ("sagas_application", "sagas_operator", ["stats"]),
+        ("sagas_application", "sagas_operator", ["doctor"]),
+        ("sagas_application", "sagas_operator", ["show", "test.trip:one"]),
+        ("sagas_operator", "sagas_pruner", ["prune", "--older-than", "0"]),
+        ("sagas_operator", "sagas_repairer", ["restored", "--reason", "failover"]),
+        ("sagas_reader", "sagas_operator", ["list"]),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, list) else each,
+)
+def test_a_missing_right_is_one_message(
+    role: str, needed: str, words: list[str], guarded: str, as_role: AsRole, world: World,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Who may not, and which role to grant; for programs as JSON."""
+    with as_role("sagas_application"):
+        begin(Trip, "one")
+    with as_role(role):
+        with pytest.raises(CommandError) as found:
+            call_command("sagas", *words, skip_checks=True)
+        said = str(found.value)
+        assert "permission denied for " in said and needed in said and "\n" not in said, said
+        assert role == "sagas_reader" or f"user '{role}' of the database" in said
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            call_command("sagas", *words, "--json", skip_checks=True)
+    answer = json.loads(capsys.readouterr().out)
+    assert ended.value.code == 1 and not answer["ok"] and answer["error"] == said
+
+
+def test_a_worker_until_idle_ends_over_a_missing_right(guarded: str, as_role: AsRole) -> None:
+    """It does not try for ever what it may not do."""
+    with as_role("sagas_application"):
+        begin(Trip, "one")
+    with as_role("sagas_relay"), pytest.raises(CommandError, match=r"'sagas_relay' .* may not do this .*sagas_worker"):
+        call_command("sagas", "worker", "--until-idle", skip_checks=True)
+
+
+def test_relays_and_workers_say_what_they_may_not(
+    guarded: str, as_role: AsRole, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server is there: they do not say that it cannot be reached, and name the role."""
+    with as_role("sagas_reader"):
+        store = DjangoStore("default")
+        nowhere: Any = object()
+        relay = Relay(store.connect, nowhere, store.settings, paces=shared_paces)
+        messenger = Messenger(store.connect, Routes(), store.settings)
+        worker = Embedded(store, concurrency=1)
+        worker.stop()  # so that it does not wait before it tries again
+        assert (relay.run_once(), messenger.run_once(), worker._claim(1).jobs) == (0, 0, [])
+        worker.worker.stop()
+        for each in (relay, messenger, worker):
+            each._link.close()
+    told = [each.getMessage() for each in caplog.records]
+    assert [each.rpartition(" ")[2] for each in told if "may not (permission denied for " in each] == [
+        "sagas_relay", "sagas_relay", "sagas_worker",
+    ]  # fmt: skip
+    assert "cannot reach" not in caplog.text
 
 
 def test_a_key_that_was_pruned_is_refused_to_callers_as_ever(guarded: str, as_role: AsRole, world: World) -> None:
@@ -136,7 +205,7 @@ def test_operators_look_and_ask(
         refused("update sagas_saga set status = 'completed'")
         refused("update sagas_outbox set token = token + 1")
         refused("delete from sagas_outbox")
-        with pytest.raises(psycopg.Error, match="permission denied"):
+        with pytest.raises(CommandError, match="permission denied"):
             call_command("sagas", "prune", "--older-than", "0")
     capsys.readouterr()
     world.reset()
@@ -202,7 +271,7 @@ def test_a_database_that_went_back_in_time_is_the_repairers(
         with pytest.raises(CommandError, match="not as they should be"):
             call_command("sagas", "reconcile", str(known))
         for words in (["restored"], ["reconcile", str(known), "--apply"]):
-            with pytest.raises(psycopg.Error, match="permission denied"):
+            with pytest.raises(CommandError, match="permission denied"):
                 call_command("sagas", *words, "--reason", "restored from a copy")
     with as_role("sagas_repairer"):
         call_command("sagas", "restored", "--reason", "restored from a copy")

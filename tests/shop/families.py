@@ -6,7 +6,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from sagas import COLLECT, COMPENSATE, FOREVER, Retry, Saga, child_saga, external_step, step, tolerate, wait_for
+from sagas import (
+    COLLECT,
+    COMPENSATE,
+    FOREVER,
+    NotDone,
+    Retry,
+    Saga,
+    child_saga,
+    external_step,
+    step,
+    tolerate,
+    wait_for,
+)
 from tests.shop.sagas import THRICE, Ordered
 from tests.shop.waiting import Review
 from tests.shop.world import world
@@ -200,6 +212,18 @@ class Collects(Saga[Ordered], name="test.collects", version=1):
     @external_step(for_each=lambda self: range(self.input.number), on_failure=COLLECT, compensate=None, retry=THRICE)
     async def post(self, item: int) -> str:
         return world.act(f"send-{item}", self, self.input.number)
+
+
+class Told(Saga[Ordered], name="test.told", version=1):
+    """The other side can tell what became of each letter."""
+
+    @external_step(for_each=lambda self: range(self.input.number), on_failure=COLLECT, compensate=None, retry=THRICE)
+    def post(self, item: int) -> str:
+        return world.act(f"send-{item}", self)
+
+    @post.resolve
+    def posted(self, item: int) -> str | NotDone:
+        return world.act(f"find-{item}", self)
 
 
 class After(Saga[Ordered], name="test.each_after", version=1):

@@ -18,6 +18,7 @@ from sqlalchemy import create_engine
 from sagas.errors import ConfigurationError
 from sagas.testing.servers import Postgres
 from sagas_sqlalchemy import alembic
+from tests.docs.reading import ROOT, blocks
 from tests.sqlalchemy.conftest import with_driver
 from tests.support.catalog import catalog
 
@@ -150,6 +151,33 @@ def test_a_project(driver: str, schema: str | None, empty: str, tmp_path: Path) 
     project.alembic("upgrade", "head")
     assert "No new upgrade operations" in project.alembic("check")
     assert ours(empty, schema or "public") > 100 and (schema is None or not ours(empty))
+    project.alembic("downgrade", "base")
+    assert ours(empty, schema or "public") == 0
+
+
+@pytest.mark.parametrize(
+    ("driver", "schema"),
+    [
+        ("psycopg", None),
+        ("asyncpg", "saga"),
+        pytest.param("asyncpg", None, marks=pytest.mark.full),
+        pytest.param("psycopg2", "saga", marks=pytest.mark.full),
+    ],
+)
+def test_the_revision_of_roles(driver: str, schema: str | None, empty: str, tmp_path: Path) -> None:
+    """That of docs/security.md gives the roles their rights, whatever the driver is."""
+    (text,) = [block.text for block in blocks(ROOT / "docs" / "security.md") if block.file]
+    text = text.replace('"sagas_1"', '"sagas1"')
+    if schema is not None:
+        text = text.replace("    for statement in", f'    run("set search_path to {schema}")\n    for statement in')
+        text = text.replace("\n\n\ndef downgrade", '\n    run("reset search_path")\n\n\ndef downgrade')
+    project = Project(tmp_path, with_driver(empty, driver), schema)
+    (tmp_path / "migrations" / "versions" / "sagas_roles_1.py").write_text(text)
+    project.alembic("upgrade", "head")
+    assert "sagas_roles_1" in project.alembic("current")
+    with psycopg.connect(empty) as connection:
+        asked = "select has_table_privilege(role, %s, 'update') from unnest(array['sagas_worker', 'sagas_reader']) role"
+        assert connection.execute(asked, [f"{schema or 'public'}.sagas_saga"]).fetchall() == [(True,), (False,)]
     project.alembic("downgrade", "base")
     assert ours(empty, schema or "public") == 0
 

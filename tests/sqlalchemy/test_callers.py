@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 from sqlalchemy import Connection, create_engine
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session
 
@@ -43,6 +45,7 @@ from tests.sqlalchemy.ways import (
 )
 
 EVERY_WAY = WITH_SQLALCHEMY + BARE
+SECRET = Parcel(note="MARKER")
 ODD = "a:b ::c %s %% %(x)s $1 \\ ' \" \U0001f600 ü\u2028\t;--"
 
 
@@ -137,16 +140,33 @@ def test_autocommit_is_no_transaction(way: str, url: str) -> None:
     assert rows(url, "select kind from sagas_outbox order by kind") == [("cancel",), ("step",)]
 
 
+def logged(problem: BaseException) -> str:
+    """What a web server writes down of an error."""
+    return "".join(traceback.format_exception(problem))
+
+
 @pytest.mark.parametrize("way", EVERY_WAY)
 def test_a_database_without_our_tables(way: str, postgres_server: Postgres) -> None:
-    """The error says what is missing and what to run."""
+    """The error says what is missing and what to run, and in no log that it ends in does it tell the input."""
     name = f"callers_{uuid.uuid4().hex[:12]}"
     empty = postgres_server.create_database(name)
     try:
-        with unit(way, empty) as caller, pytest.raises(StoreNotReady, match="lacks the tables of sagas: run"):
-            caller.start(Parcel(), key="a")
+        with unit(way, empty) as caller, pytest.raises(StoreNotReady, match="lacks the tables of sagas: run") as found:
+            caller.start(SECRET, key="a")
     finally:
         postgres_server.drop_database(name)
+    assert "MARKER" not in logged(found.value) and "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize("way", WITH_SQLALCHEMY)
+def test_other_errors_tell_no_input_either(way: str, url: str) -> None:
+    """SQLAlchemy ends its errors with the parameters; those of `start()` are what it was given, and stay out."""
+    with unit(way, url) as caller:
+        with pytest.raises(DBAPIError):
+            caller.sql("select 1/0")
+        with pytest.raises(DBAPIError, match="current transaction is aborted") as found:
+            caller.start(SECRET, key=SECRET.note)
+    assert "MARKER" not in logged(found.value)
 
 
 @pytest.mark.parametrize("way", EVERY_WAY)
@@ -154,8 +174,9 @@ def test_a_read_only_database(way: str, url: str) -> None:
     """A replica, or a primary after a failover, is named as such."""
     with unit(way, url) as caller:
         caller.sql("set transaction read only")
-        with pytest.raises(StoreNotReady, match=r"is read-only .*connect to the primary"):
-            caller.start(Parcel(), key="a")
+        with pytest.raises(StoreNotReady, match=r"is read-only .*connect to the primary") as found:
+            caller.start(SECRET, key="a")
+    assert "MARKER" not in logged(found.value) and "\n" not in str(found.value)
 
 
 @pytest.mark.parametrize("way", [*AWAITED, "bare AsyncConnection"])
@@ -241,11 +262,12 @@ def test_where_using_was_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[str, Any]] = [
         (r"Deliver\.start", lambda: Deliver.start(Parcel())),
         (r"Deliver\.astart", lambda: asyncio.run(Deliver.astart(Parcel()))),
-        (r"sagas\.testing\.drain", lambda: Kit().drain()),
     ]
     for name, call in calls:
         with pytest.raises(ConfigurationError, match=rf"^{name}\(\): pass using= .* using=self\.session$"):
             call()
+    with pytest.raises(ConfigurationError, match=r"^fixture sagas_using .*; override this fixture"):
+        Kit().drain()
 
 
 def test_concurrent_async_sessions(url: str) -> None:

@@ -16,8 +16,10 @@ import pytest
 from click.testing import CliRunner, Result
 from sqlalchemy import Engine
 
+from sagas import serving
 from sagas.cli.commands import sagas
 from sagas.testing.processes import ProcessGroup
+from tests.docs.reading import ROOT, blocks
 from tests.sqlalchemy.conftest import begin, rows
 from tests.sqlalchemy.shop import Odd, Placed, PlaceOrder, Told, bank
 from tests.sqlalchemy.waiting import wait_for
@@ -171,6 +173,31 @@ def test_a_worker_ends_when_told(
     assert f"serves all queues of {app!r}" in worker.output()
 
 
+def test_a_queue_that_no_step_names_is_noted(call: Call, app: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By workers and by relays: they serve it, and nothing will ever be in it."""
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    said: list[str] = []
+    try:
+        answer = call("worker", "--until-idle", "--queue", "payment", "--queue", "default")
+        monkeypatch.setattr("sagas.serving.Relay.run", lambda self: None)
+        serving.relay(sys.modules[app].runtime.store, Unused(), queues=["payment", "default"], say=said.append)
+    finally:
+        signal.signal(signal.SIGTERM, before[0])
+        signal.signal(signal.SIGINT, before[1])
+    note = "note: no step that this process knows is in queue 'payment'; is it spelled right?"
+    assert answer.output.splitlines()[1:] == [note] and said[1:] == [note]
+
+
+class Unused:
+    """A broker that is not asked for anything."""
+
+    def publish(self, queue: str, rows: object) -> None:
+        raise AssertionError
+
+    def reset(self) -> None:
+        raise AssertionError
+
+
 def test_until_idle(call: Call, engine: Engine, url: str) -> None:
     """Ends by itself when nothing is due."""
     begin(engine, Odd, Told("note", "once"))
@@ -230,6 +257,25 @@ def test_watching_and_keeping(call: Call, engine: Engine, url: str, tmp_path: Pa
     missing = json.loads(call("show", str(run.id), "--json").output)
     assert not missing["ok"] and "no saga" in missing["error"]
     assert call("prune", "--older-than", "x").exit_code == 2
+
+
+def test_a_worker_logs_as_the_application_says(
+    app: str, process_group: ProcessGroup, engine: Engine, url: str, tmp_path: Path
+) -> None:
+    """`dictConfig` in the module of the runtime takes the place of what the command set up before it imported that."""
+    (logging,) = [block.text for block in blocks(ROOT / "docs" / "metrics.md") if block.text.startswith("LOGGING")]
+    module = tmp_path / f"{app}.py"
+    module.write_text(f"import logging.config\n{logging}logging.config.dictConfig(LOGGING)\n{module.read_text()}")
+    rows(url, "insert into orders (id, amount) values (7, 5000) returning 1")
+    (run,) = begin(engine, PlaceOrder, Placed(7, 5000))
+    worker = process_group.python(
+        "-m", "sagas.cli", "--app", f"{app}:runtime", "worker", "--until-idle", name="worker", cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert worker.wait(60) == 0
+    lines = [json.loads(line) for line in worker.output().splitlines() if "saga_id" in line]
+    assert [(line["level"], line["saga_id"], line["saga_step"]) for line in lines] == [("INFO", str(run.id), "charge")]
+    assert "INFO sagas.worker: " not in worker.output(), "nothing is said twice"
 
 
 def test_metrics_of_a_process(app: str, process_group: ProcessGroup, engine: Engine, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sagas.errors import ConfigurationError
 from sagas_sqlalchemy import Sagas
 from sagas_sqlalchemy.connecting import connection_parameters
+from tests.docs.reading import ROOT, blocks
 from tests.sqlalchemy.conftest import DRIVERS, EngineMaker, drain, with_driver
 
 RuntimeMaker = Callable[..., Sagas]
@@ -65,6 +66,16 @@ def test_arguments_are_translated(driver: str, arguments: dict[str, Any], expect
     found = parameters(driver, "user@db/shop", connect_args=arguments)
     assert found is not None
     assert {name: value for name, value in found.items() if name not in ("user", "host", "dbname")} == expected
+
+
+def test_what_asyncpg_needs_behind_pgbouncer_is_not_for_workers() -> None:
+    """The engine of docs/pgbouncer.md tells them where the database is, and nothing else."""
+    (code,) = [block.text for block in blocks(ROOT / "docs" / "pgbouncer.md") if "create_async_engine" in block.text]
+    names: dict[str, Any] = {}
+    exec(compile(code, "pgbouncer.md", "exec", dont_inherit=True), names)
+    assert connection_parameters(names["engine"].sync_engine, {}) == {
+        "user": "user", "password": "password", "host": "pgbouncer", "port": 6432, "dbname": "shop"
+    }  # fmt: skip
 
 
 async def awaited() -> str:

@@ -19,6 +19,7 @@ from sagas.errors import ConfigurationError
 from sagas_django.store import DjangoStore
 from sagas_sqlalchemy import Sagas, runtime_of
 from tests.sqlalchemy.conftest import EngineMaker, rows
+from tests.sqlalchemy.shop import Base
 
 RuntimeMaker = Callable[..., Sagas]
 
@@ -31,6 +32,9 @@ RuntimeMaker = Callable[..., Sagas]
         ({"settings": {"lease": "long"}}, "lease='long'"),
         ({"settings": ["lease"]}, "a dict or Settings, not list"),
         ({"modules": "shop.sagas"}, r"a list of module names, such as \['shop.sagas'\]"),
+        ({"metadata": Base}, r"class 'tests.sqlalchemy.shop.Base'.*; pass Base\.metadata$"),
+        ({"metadata": Base()}, r"pass its\.metadata"),
+        ({"metadata": "shop"}, r"metadata='shop': a MetaData, such as Base\.metadata"),
         ({"name": "default"}, "another integration has a store of this name"),
     ],
 )

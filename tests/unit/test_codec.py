@@ -319,7 +319,11 @@ class Mixed(enum.Enum):
         (Any, "Any"),
         (object, "object"),
         (list, "Any"),
-        (dict, "Any|keys"),
+        (dict, r"Any.*exact type.*dict\[str, int\]"),
+        (dict[Any, int], "Any.*exact type"),
+        (dict[str, dict], "Any.*exact type"),  # type: ignore[type-arg]
+        (set, "Any.*exact type"),
+        (frozenset, "Any.*exact type"),
         (Plain, "Plain"),
         (HasAny, "things"),
         (HasInitVar, "InitVar"),

@@ -55,7 +55,10 @@ def with_undo(undo: Callable[..., Any] = undoes, /, **options: Any) -> Body:
 @pytest.mark.parametrize(
     ("declare", "words"),
     [
-        (lambda: step(retries=3), "step() has no option 'retries'; did you mean 'retry'?"),
+        (lambda: step(retries=3), "step() has no option 'retries'; attempts are counted: retry=Retry("),
+        (lambda: step(max_retries=3), "step() has no option 'max_retries'; attempts are counted: retry="),
+        (lambda: external_step(max_attempts=3), "external_step() has no option 'max_attempts'; write retry=Retry("),
+        (lambda: external_step(tolerate=3, for_each=list), "has no option 'tolerate'; write on_failure=tolerate(...)"),
         (lambda: step(external=True), "step() has no option 'external'; it has after, compensate, "),
         (lambda: external_step(time_out=3), "external_step() has no option 'time_out'; did you mean 'timeout'?"),
         (lambda: external_step(resolve=looks), "external_step() has no option 'resolve'; it has "),

@@ -252,6 +252,8 @@ class Migration(migrations.Migration):
                     ("version", models.TextField(default="")),
                     ("started_at", models.DateTimeField()),
                     ("seen_at", models.DateTimeField()),
+                    ("trouble", models.TextField(default="")),
+                    ("trouble_since", models.DateTimeField(null=True)),
                 ),
                 inner(
                     "TombstoneRow", "sagas_tombstone",

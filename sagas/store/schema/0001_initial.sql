@@ -254,7 +254,9 @@ create table sagas_process (
     queues text not null default '', -- those it serves, with commas between; nothing: all
     version text not null default '',
     started_at timestamptz not null default clock_timestamp(),
-    seen_at timestamptz not null default clock_timestamp()
+    seen_at timestamptz not null default clock_timestamp(),
+    trouble text not null default '', -- why it gets nothing done, though it is there
+    trouble_since timestamptz
 );
 
 create table sagas_schema (

@@ -1,6 +1,6 @@
 -- What keeps sagas waiting that their own rows do not tell. Other sagas: parked ones among those that they started, or
 -- these; the first in the line of their ordering key. A queue at its limit, or that nobody takes their work: a queue's
--- name is in `name` then.
+-- name is in `name` then. The time of a last look; that a worker's claim has ended, whose name is in `error` then.
 with recursive below as (
     select w.id as saga_id, null::text as step, w.id, 0 as depth from unnest(%(ids)s::uuid[]) as w (id)
     union all
@@ -39,4 +39,19 @@ from sagas_outbox o
 where o.saga_id = any(%(ids)s::uuid[]) and o.holder is null and o.due_at < clock_timestamp() - interval '10 seconds'
   and not exists (select from sagas_pause p where p.kind = 'queue' and p.name = o.queue)
 order by o.due_at
+limit %(limit)s)
+union all
+(select o.saga_id, case when o.holder is null then 'settle' else 'expired' end, coalesce(o.step, o.kind), o.saga_id,
+    o.queue, '', coalesce(o.holder, ''), o.due_at
+from sagas_outbox o
+where o.saga_id = any(%(ids)s::uuid[])
+  and (o.holder is null and o.direction = 'settle' and o.due_at > clock_timestamp()
+       or o.holder like 'worker:%%' and o.due_at <= clock_timestamp())
+order by o.due_at
+limit %(limit)s)
+union all
+(select o.saga_id, 'unserved', coalesce(o.step, o.kind), o.saga_id, o.queue, '', '', o.due_at
+from sagas_outbox o
+where o.saga_id = any(%(ids)s::uuid[]) and o.holder like 'relay:%%' and o.publishes >= 3
+order by o.id
 limit %(limit)s)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from sagas import InvalidInput
+from sagas import RAISE, InvalidInput
 from sagas.doctor import Level, Problem, examine
 from sagas.states import Status
 from sagas_django.operate import DjangoDesk
@@ -55,9 +55,12 @@ def test_numbers_that_did_not_come_along() -> None:
 
 
 def test_what_to_do_about_an_existing_saga_in_plain_text() -> None:
-    """`on_existing="raise"` is a text and would be taken for the default, which raises nothing: it is refused."""
-    with pytest.raises(InvalidInput, match="on_existing='raise': one of OnExisting"), transaction.atomic():
-        Trip.start(Ordered(), key="a", on_existing="raise")  # type: ignore[arg-type]
+    """`on_existing="raise"` is a text and would be taken for the default, which raises nothing: it is refused, as is
+    the `RAISE` of `send()`, with the names of those that can be meant."""
+    names = "OnExisting.RETURN, OnExisting.RAISE, OnExisting.NEW_IF_COMPENSATED"
+    for wrong in ("raise", RAISE):
+        with pytest.raises(InvalidInput, match=f"on_existing=.*raise.*: pass one of {names}$"), transaction.atomic():
+            Trip.start(Ordered(), key="a", on_existing=wrong)  # type: ignore[arg-type]
 
 
 @pytest.fixture

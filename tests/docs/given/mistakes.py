@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 import sagas_sqlalchemy
 from sagas import Retry, Saga, external_step, registry, step
 from sagas.settings import Settings
+from sagas.testing import Kit
 from tests.shop.models import Order
 from tests.support.stories import drain
 
@@ -31,10 +32,14 @@ __all__ = [
     "drain",
     "external_step",
     "registry",
+    "sagas",
     "sagas_sqlalchemy",
     "step",
     "transaction",
 ]  # fmt: skip
+
+
+sagas = Kit()
 
 
 @dataclass(frozen=True)

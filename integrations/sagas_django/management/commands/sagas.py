@@ -16,6 +16,7 @@ from sagas.cli.bars import bar
 from sagas.commanding import JSON, Argument, carry_out, visible
 from sagas.errors import SagaError
 from sagas.operate_commands import COMMANDS
+from sagas.rights import WORKER, explained
 from sagas_django.conf import publishers
 from sagas_django.operate import DjangoDesk
 from sagas_django.plugging import look
@@ -39,7 +40,9 @@ class Command(BaseCommand):
         worker = command("worker", "claim and run sagas in this process, without a broker")
         worker.add_argument("--queue", action="append", default=[], help="serve only this queue; may be repeated")
         worker.add_argument("--concurrency", type=int, default=8, help="bodies at the same time (default: 8)")
-        worker.add_argument("--until-idle", action="store_true", help="end as soon as nothing is due")
+        worker.add_argument(
+            "--until-idle", action="store_true", help="end when nothing is due now, whatever is due later"
+        )
         relay = command("relay", "publish due rows to Celery workers")
         relay.add_argument("--queue", action="append", default=[], help="serve only this queue; may be repeated")
         relay.add_argument("--app", help="the Celery app, as for celery -A; default: the one the project has set")
@@ -90,10 +93,12 @@ class Command(BaseCommand):
             raise CommandError(ending.message)
 
     def _worker(self, *, database: str, queue: list[str], concurrency: int, until_idle: bool, **_: Any) -> None:
-        DjangoDesk(database).check_ready()
-        serving.work(
-            DjangoStore(database), queues=queue, concurrency=concurrency, until_idle=until_idle, say=self._say
-        )  # fmt: skip
+        desk = DjangoDesk(database)
+        desk.check_ready()
+        with explained(desk, WORKER):
+            serving.work(
+                DjangoStore(database), queues=queue, concurrency=concurrency, until_idle=until_idle, say=self._say
+            )  # fmt: skip
 
     def _relay(self, *, database: str, queue: list[str], app: str | None, **_: Any) -> None:
         from sagas_celery.app import celery_app
