@@ -50,7 +50,7 @@ def insist() -> None:
     """
     if os.environ.get("CELERY_SKIP_CHECKS"):  # Celery's own switch
         return
-    found = [each for each in run_checks(tags=["sagas"]) if each.is_serious() and not each.is_silenced()]
+    found = [each for each in run_checks(tags=["sagas"], databases=[]) if each.is_serious() and not each.is_silenced()]
     if found:
         raise ConfigurationError("\n".join(f"{each.id}: {each.msg} {each.hint or ''}".strip() for each in found))
 

@@ -4,7 +4,8 @@ tests that commit, knows them too. What one test has sent, paused or used up is 
 
 from __future__ import annotations
 
-from django.contrib.postgres.fields import ArrayField
+from typing import Any
+
 from django.db import models
 
 from sagas_django.read_only import ReadOnly
@@ -16,6 +17,13 @@ class Inner(ReadOnly):
     class Meta:
         abstract = True
         default_permissions = ()
+
+
+class IntegersField(models.Field):
+    """A column `integer[]`. Django's own field for it wants `django.contrib.postgres` in INSTALLED_APPS."""
+
+    def db_type(self, connection: Any) -> str:
+        return "integer[]"
 
 
 class SignalRecord(Inner):
@@ -55,7 +63,7 @@ class QueueRow(Inner):
     concurrency = models.IntegerField(null=True)
     rate = models.IntegerField(null=True)
     period = models.FloatField(null=True)
-    spent = ArrayField(models.IntegerField(), default=list)
+    spent = IntegersField(default=list)
     spent_at = models.BigIntegerField(default=0)
     declared = models.JSONField(null=True)
     actor = models.TextField(default="")

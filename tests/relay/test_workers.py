@@ -137,7 +137,7 @@ def test_cut_connections_heal_without_a_restart(running: Running) -> None:
     assert first[2] != second[2]
     mark = plant.mark()
     cut = plant.value(
-        "select count(pg_terminate_backend(pid)) from pg_stat_activity"
+        "select count(pg_terminate_backend(pid, 5000)) from pg_stat_activity"
         " where datname = current_database() and pid <> pg_backend_pid() and state = 'idle'"
     )  # fmt: skip
     assert cut >= 5

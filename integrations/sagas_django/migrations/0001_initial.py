@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib.postgres.fields import ArrayField
 from django.db import migrations, models
 
+from sagas_django.inner_models import IntegersField
 from sagas_django.operations import RunSchema
 
 
@@ -218,7 +218,7 @@ class Migration(migrations.Migration):
                     ("concurrency", models.IntegerField(null=True)),
                     ("rate", models.IntegerField(null=True)),
                     ("period", models.FloatField(null=True)),
-                    ("spent", ArrayField(base_field=models.IntegerField(), default=list, size=None)),
+                    ("spent", IntegersField(default=list)),
                     ("spent_at", models.BigIntegerField(default=0)),
                     ("declared", models.JSONField(null=True)),
                     ("actor", models.TextField(default="")),
