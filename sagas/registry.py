@@ -94,7 +94,7 @@ class Registry:
             )
         return (
             f"{wanted} is not registered in this process: import the module that defines it before the worker starts "
-            f"(SQLAlchemy: name it in Sagas(modules=[...]); Django finds modules named sagas.py in installed apps by "
+            f"(SQLAlchemy: name it in Sagas(modules=[...]), Django finds modules named sagas.py in installed apps by "
             f"itself)"
         )
 
