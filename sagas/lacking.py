@@ -10,6 +10,7 @@ from uuid import UUID
 log = logging.getLogger("sagas.worker")
 
 EVERY: Final = 300.0  # seconds between two lines about one name and version
+MOST: Final = 10_000  # sagas that are counted for one line
 
 
 class Lacking:
@@ -30,7 +31,9 @@ class Lacking:
             problem: what is the matter, and what helps.
         """
         self._problem[name, version] = problem
-        self._waiting.setdefault((name, version), set()).add(saga)
+        waiting = self._waiting.setdefault((name, version), set())
+        if len(waiting) < MOST:
+            waiting.add(saga)
 
     def say(self) -> None:
         """Write a line about each name and version of which none was written lately, with how many sagas wait."""
@@ -40,7 +43,7 @@ class Lacking:
                 continue
             self._said[place] = now
             self._waiting.pop(place, None)
-            many = "1 saga" if len(sagas) == 1 else f"{len(sagas)} sagas"
+            many = "1 saga" if len(sagas) == 1 else f"{len(sagas)} sagas" + " or more" * (len(sagas) == MOST)
             log.warning(
                 "%s of %s version %d left to a worker that has it, such as %s: %s",
                 many, *place, next(iter(sagas)), self._problem[place],

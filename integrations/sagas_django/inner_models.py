@@ -4,10 +4,9 @@ tests that commit, knows them too. What one test has sent, paused or used up is 
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.db import models
 
+from sagas_django.fields import IntegersField
 from sagas_django.read_only import ReadOnly
 
 
@@ -17,13 +16,6 @@ class Inner(ReadOnly):
     class Meta:
         abstract = True
         default_permissions = ()
-
-
-class IntegersField(models.Field):
-    """A column `integer[]`. Django's own field for it wants `django.contrib.postgres` in INSTALLED_APPS."""
-
-    def db_type(self, connection: Any) -> str:
-        return "integer[]"
 
 
 class SignalRecord(Inner):

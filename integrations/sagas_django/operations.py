@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.db.migrations import RunSQL
+from django.db.migrations.exceptions import IrreversibleError
 from django.db.migrations.operations.base import Operation
 
 from sagas.store.schema_files import schema_sql
@@ -30,8 +31,5 @@ class RunSchema(RunSQL):
             super().database_forwards(app_label, schema_editor, from_state, to_state)
 
     def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
-        raise NotImplementedError("the tables of sagas are not dropped by migrating backwards: drop them by hand")
-
-    @property
-    def reversible(self) -> bool:  # type: ignore[override]
-        return False
+        if schema_editor.connection.vendor == "postgresql":
+            raise IrreversibleError("the tables of sagas are not dropped by migrating backwards: drop them by hand")

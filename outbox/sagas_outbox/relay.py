@@ -33,6 +33,7 @@ from sagas_outbox.weighing import Weights
 log = logging.getLogger("sagas.relay")
 
 LONGEST_BACKOFF = 10.0  # seconds between tries while the broker is down
+FORGOTTEN = 6 * LONGEST_BACKOFF  # without such a try, since others have published the work
 PACES_EVERY = 1.0  # seconds between two looks at how long bodies take
 QUICK = 1.0  # seconds in which a broker that is well refuses one queue; what takes longer would add up over queues
 UNDER_WAY_DOUBLINGS = 2  # of the publish window, for which an unbegun row counts as under way: it may be lost
@@ -149,6 +150,7 @@ class Relay:
         self._paces_at = 0.0
         self._again = False  # nothing was published, and there may be more to look at
         self._failures = 0  # of the broker, in a row
+        self._failed_at = 0.0
         self._healthy_since = 0.0
         self._stir, self._draining = threading.Event(), threading.Event()
 
@@ -185,6 +187,8 @@ class Relay:
             with self._link.use() as connection:
                 claimed = self._claim(connection)
                 if not claimed:
+                    if time.monotonic() - self._failed_at > FORGOTTEN:
+                        self._presence.trouble = ""
                     return 0
                 reached(Point.AFTER_CLAIM, str(len(claimed)))
                 if self._spans is not None:
@@ -291,7 +295,7 @@ class Relay:
         if others and len(queues) == 1 and not isinstance(problem, TimeoutError):
             log.error("queue %r cannot be published to now, its rows wait, others go on: %r", queues[0], problem)
             return True
-        self._failures += 1
+        self._failures, self._failed_at = self._failures + 1, time.monotonic()
         self._presence.trouble = f"the broker takes no messages: {problem!r}"
         log.warning(
             "the broker did not take a message for queue %s (failure %d in a row); its rows stay due: %r",

@@ -22,7 +22,7 @@ from sagas_celery.doctor import examine as examine_celery
 from sagas_django.operate import DjangoDesk
 from sagas_django.store import DjangoStore
 from sagas_outbox.claims import Held
-from sagas_outbox.relay import Relay
+from sagas_outbox.relay import FORGOTTEN, Relay
 from tests.integration.conftest import database_alias
 from tests.settings import database_from_url
 from tests.shop.sagas import Charge, Externals, Trip
@@ -146,6 +146,13 @@ def test_a_relay_whose_broker_is_down() -> None:
     relay._presence._due_at = 0.0
     relay._presence.note_if_due(relay._link)
     assert "failing-processes" not in found()
+    broker.down = True
+    sql("update sagas_outbox set due_at = clock_timestamp()")
+    assert relay.run_once() == 0 and relay._presence.trouble
+    sql("delete from sagas_outbox")  # another relay has published it
+    assert relay.run_once() == 0 and relay._presence.trouble
+    relay._failed_at -= FORGOTTEN
+    assert relay.run_once() == 0 and not relay._presence.trouble
     relay._presence.leave(relay._link)
     relay._link.close()
 

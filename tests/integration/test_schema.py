@@ -14,6 +14,7 @@ from alembic.operations import Operations
 from django.apps import apps
 from django.core.management import call_command
 from django.db import InternalError, ProgrammingError, connection, transaction
+from django.db.migrations.exceptions import IrreversibleError
 from django.db.utils import IntegrityError
 from sqlalchemy import MetaData, create_engine
 
@@ -144,6 +145,13 @@ def test_migrations_have_no_drift() -> None:
     out = StringIO()
     call_command("makemigrations", "sagas", "--check", "--dry-run", "-v", "3", stdout=out)  # others are tests' own
     assert out.getvalue().strip() == "No changes detected in app 'sagas'"
+
+
+def test_migrating_back_is_refused_in_a_sentence() -> None:
+    """Sagas are not dropped by a slip; nothing has changed by then."""
+    with pytest.raises(IrreversibleError, match=r"^the tables of sagas are not dropped by migrating backwards"):
+        call_command("migrate", "sagas", "zero", verbosity=0)
+    assert {"sagas_saga", "sagas_schema"} <= {*connection.introspection.table_names()}
 
 
 def test_flush_empties_every_table_of_ours() -> None:

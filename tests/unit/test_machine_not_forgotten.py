@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import Raw
 
@@ -130,7 +131,6 @@ def test_a_step_in_doubt_that_waits_for_a_lock_is_not_begun_at_once() -> None:
 
 def test_a_person_may_give_the_result_of_children_that_have_completed() -> None:
     """Where none can be kept, and where a compensation of its own wants one: else only an abort is left."""
-    one = plan(pivot("kid"), local("after", undo=None))
     one = plan(child("kid", pivot=True, undo=None), local("after", undo=None))
     parked = told(one, begot(at("kid")), Children(step="kid", started=1, completed=1, now=1.0, problem=PROBLEM))
     assert parked.state.status is Status.PARKED
@@ -192,16 +192,12 @@ def test_an_attempt_that_only_a_rebuild_knows_may_be_answered_late() -> None:
 
 
 def replace_track(state: State, **changes: Any) -> State:
-    import msgspec
-
     known = machine.step_of(state, "charge")
     charged = msgspec.structs.replace(known, do=msgspec.structs.replace(known.do, **changes), status=StepStatus.UNKNOWN)
     return msgspec.structs.replace(state, steps={**state.steps, "charge": charged})
 
 
 def replace_status(state: State, status: Status) -> State:
-    import msgspec
-
     return msgspec.structs.replace(state, status=status)
 
 

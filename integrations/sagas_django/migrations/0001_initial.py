@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db import migrations, models
 
-from sagas_django.inner_models import IntegersField
+from sagas_django.fields import IntegersField
 from sagas_django.operations import RunSchema
 
 
