@@ -205,8 +205,13 @@ class Plant:
         )  # fmt: skip
 
     def publishes(self, since: int = 0) -> int:
-        """How many rows were claimed for publishing, those counted twice that were claimed twice."""
-        query = "select count(*) from relay_change where id > %s and publishes > publishes_before"
+        """How many rows were published, those counted twice that were published twice.
+
+        Rows that were claimed, and given back since there was no room for them, were not.
+        """
+        query = """select count(*) filter (where publishes > publishes_before)
+            - count(*) filter (where publishes < publishes_before and holder = '' and holder_before like 'relay:%%')
+            from relay_change where id > %s"""
         return int(self.value(query, since))
 
 
