@@ -26,8 +26,9 @@ from kombu.utils.json import dumps
 
 from sagas.errors import ConfigurationError
 from sagas_celery.checks import TASK
-from sagas_celery.messages import CALL, KNOWN
+from sagas_celery.messages import CALL, CODED, KNOWN
 from sagas_outbox.encoding import MOST_HEADERS, briefly
+from sagas_outbox.errors import InvalidMessage
 from sagas_outbox.publishing import NewMessage, publish_many
 
 CANVAS: Final = ("link", "link_error", "chord", "chain", "group_id", "group_index", "stamped_headers", "reply_to")
@@ -103,7 +104,7 @@ def _rule(app: Celery, name: str) -> _Rule | None:
 
 def _send_task(self: Celery, name: str, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any) -> Any:
     rule = _rule(self, name)
-    if rule is None or _at_once(options):
+    if rule is None or _at_once(self, options):
         for each in OURS if rule else ():
             options.pop(each, None)
         return _original[0](self, name, args, kwargs, *rest, **options)
@@ -112,16 +113,30 @@ def _send_task(self: Celery, name: str, args: Any = None, kwargs: Any = None, *r
     return _publish(self, name, args, kwargs, options, rule.using)
 
 
-def _at_once(options: Mapping[str, Any]) -> bool:
+def _at_once(app: Celery, options: Mapping[str, Any]) -> bool:
     """Whether a call goes to the broker all the same.
 
-    So does a retry, which is of a task that runs already; the next part of a chain, which a worker sends; and what
-    brings a connection of its own, as celery beat does. A group brings one too, and is refused.
+    So does a retry, which is of a task that runs already; what a worker goes on with; and what brings a connection of
+    its own, as celery beat does. A group brings one too, and is refused.
     """
-    if options.get("retries") or (options.get("chain") and options.get("parent_id")):
+    if options.get("retries") or _goes_on(app, options):
         return True
     brings = any(options.get(each) for each in ("producer", "publisher", "connection"))
     return brings and not any(options.get(each) for each in CANVAS)
+
+
+def _goes_on(app: Celery, options: Mapping[str, Any]) -> bool:
+    """Whether a worker goes on with what was put together before: there is no caller to whom an error could be told.
+
+    A chain, a callback with callbacks of its own, or what replaces a task tells where it comes from. The body of a
+    chord does not: it is in a group and has no place in it, and where it is a chain, another thread made that.
+    """
+    chain = options.get("chain")
+    if options.get("parent_id") or options.get("root_id"):
+        return chain is not None or any(options.get(each) for each in CANVAS)
+    if options.get("group_id") and options.get("group_index") is None:
+        return True
+    return chain is not None and options.get("reply_to") not in (None, app.thread_oid)
 
 
 def _publish(
@@ -130,7 +145,9 @@ def _publish(
     where = options.get("using") or _using.get() or using
     message = message_of(app, name, args, kwargs, options)
     publish_many([message], using=where, own_transaction=True)
-    return (options.get("result_cls") or app.AsyncResult)(str(message.message_id))
+    result = (options.get("result_cls") or app.AsyncResult)(str(message.message_id))
+    result.ignored = options.get("ignore_result")
+    return result
 
 
 def message_of(app: Celery, name: str, args: Any, kwargs: Any, options: Mapping[str, Any]) -> NewMessage:
@@ -138,7 +155,13 @@ def message_of(app: Celery, name: str, args: Any, kwargs: Any, options: Mapping[
 
     Raises:
         NotTransactional: an option has no meaning for a message that is sent later.
+        InvalidMessage: an argument cannot be written as Celery's JSON.
     """
+    if ":" in name:
+        raise NotTransactional(
+            f"{name}: a message to a name with a colon goes to a publisher (scheme:address), and not to a task; give "
+            f"the task another name, or take it out of OUTBOX_TASKS"
+        )
     given = {option: value for option, value in options.items() if value is not None}
     for option in CANVAS:
         if given.get(option):
@@ -159,10 +182,20 @@ def message_of(app: Celery, name: str, args: Any, kwargs: Any, options: Mapping[
         known["expires"] = _moment(app, known["expires"])
     texts, others = _headers(name, given.get("headers") or {})
     return NewMessage(
-        destination=name, payload={"args": list(args or ()), "kwargs": dict(kwargs or {}), **others},
-        options=known | {CALL: True}, headers=texts, message_id=_id(name, given.get("task_id")),
-        ordering_key=given.get("ordering_key"), due_at=_due(app, given),
+        destination=name, payload={**_arguments(name, args, kwargs), **others}, options=known | {CALL: CODED},
+        headers=texts, message_id=_id(name, given.get("task_id")), ordering_key=given.get("ordering_key"),
+        due_at=_due(app, given),
     )  # fmt: skip
+
+
+def _arguments(name: str, args: Any, kwargs: Any) -> dict[str, Any]:
+    """Arguments in Celery's own JSON, so that they arrive with the types that they have after any other call."""
+    try:
+        written: str = dumps({"args": list(args or ()), "kwargs": dict(kwargs or {})})  # type: ignore[no-untyped-call]
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise InvalidMessage(f"{name}: arguments: {problem}") from problem
+    found: dict[str, Any] = json.loads(written)
+    return found
 
 
 def _headers(name: str, headers: Any) -> tuple[Mapping[str, str] | None, Mapping[str, Any]]:
@@ -201,6 +234,9 @@ def _moment(app: Celery, expires: Any) -> str:
 
 def _id(name: str, task_id: Any) -> UUID:
     try:
-        return uuid4() if task_id is None else UUID(str(task_id))
+        id = uuid4() if task_id is None else UUID(str(task_id))
     except ValueError:
         raise NotTransactional(f"{name}: task_id={task_id!r}: the id of a message is a UUID") from None
+    if task_id is not None and str(id) != str(task_id):  # whoever keeps the text would look for another id
+        raise NotTransactional(f"{name}: task_id={task_id!r}: the id of a message is written {str(id)!r}")
+    return id

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from amqp.exceptions import MessageNacked  # type: ignore[import-untyped]
 from celery import Celery
-from celery.exceptions import QueueNotFound
 from celery.utils.nodenames import anon_nodename
 from kombu import exceptions
 from kombu.exceptions import EncodeError, OperationalError
@@ -29,6 +28,7 @@ PIPELINE: Final = 200  # messages in one round trip, where the broker's client c
 MOST_COMMANDS: Final = 10  # for one message: five, for a queue of Redis that expires
 CONFIRMING: Final = ("amqp", "amqps", "pyamqp")  # RabbitMQ says that it has a message, if it is asked to
 CALL: Final = "call"  # this option says that the payload is {"args": [...], "kwargs": {...}, "headers": {...}}
+CODED: Final = "coded"  # and this value of it that all of it is Celery's own JSON, and not only the headers
 OF_MESSAGE: Final = (
     "expires", "time_limit", "soft_time_limit", "ignore_result", "shadow", "root_id", "parent_id", "argsrepr",
     "kwargsrepr",
@@ -59,6 +59,7 @@ class CeleryMessages:
         self._app, self._timeout = app, timeout
         self._sender: Sender | None = None
         self._origin = anon_nodename()
+        self._alone = 0  # messages still to be sent one by one, since a round trip failed of which nobody knows how far
 
     def send(self, messages: Sequence[Message]) -> Sequence[Outcome]:
         """Send messages in order, through one connection, as many in a round trip as the client can.
@@ -68,7 +69,10 @@ class CeleryMessages:
         """
         _ = self._tasks  # imported before anybody waits for the broker
         send = partial(self._hand_over, set())
-        return in_groups(messages, send, most=self._together, seconds=self._timeout / 2)
+        most = 1 if self._alone else self._together
+        outcomes = in_groups(messages, send, most=most, seconds=self._timeout / 2)
+        self._alone = max(0, self._alone - outcomes.count(None))
+        return outcomes
 
     def _hand_over(self, declared: set[Any], messages: Sequence[Message]) -> Sequence[Outcome]:
         if self._sender is None:
@@ -76,6 +80,8 @@ class CeleryMessages:
         try:
             return self._sender.do(partial(self._send, self._sender, declared, messages), self._timeout)
         except (OSError, UNCERTAIN) as problem:  # connection and time limit errors are kinds of the first
+            if len(messages) > 1:  # a broker that is nearly full would be given the same messages again and again
+                self._alone = PIPELINE
             raise Unreachable(f"{problem}: {problem.__cause__}" if problem.__cause__ else str(problem)) from problem
 
     def reset(self) -> None:
@@ -118,6 +124,30 @@ class CeleryMessages:
             return outcomes
 
     def _one(self, producer: Any, declared: set[Any], message: Message) -> None:
+        name = message.destination
+        try:
+            made, options = self._made(message)
+        except (TypeError, ValueError) as problem:
+            raise _never(name, problem) from problem
+        if (place := options.get("queue")) in declared:
+            options["declare"] = ()  # once in a batch is enough
+        try:
+            self._app.amqp.send_task_message(producer, name, made, retry=False, serializer="json", **options)
+            declared.add(place)
+        except (EncodeError, TypeError, ValueError) as problem:
+            raise _never(name, problem) from problem
+        except MessageNacked as problem:
+            raise Refused("the broker refused it: is the queue full?") from problem
+        except KeyError:  # of an unknown compression, say; clients of brokers list it as a connection error
+            raise
+        except Exception as problem:
+            lost = (OperationalError, OSError, *producer.connection.connection_errors)
+            if isinstance(problem, lost) or takes_no_writes(problem):
+                raise Unreachable(f"the broker cannot be reached, or takes no messages: {problem}") from problem
+            raise
+
+    def _made(self, message: Message) -> tuple[Any, dict[str, Any]]:
+        """Celery's message, and how to send it. The app's routers are asked, whose errors are no broken connection."""
         name, app = message.destination, self._app
         task = self._tasks.get(name)
         args, kwargs, headers = call_of(message)
@@ -128,27 +158,16 @@ class CeleryMessages:
         about.setdefault("argsrepr", "...")  # no arguments in the logs of workers, nor the time to write them
         about.setdefault("kwargsrepr", "...")
         options.pop("serializer", None)
-        try:
-            routed = app.amqp.router.route(options, name, args, kwargs, task)
-            made = app.amqp.create_task_message(
-                str(message.id), name, args, kwargs, origin=self._origin,
-                create_sent_event=app.conf.task_send_sent_event, **about,
-            )  # fmt: skip
-            if (place := routed.get("queue")) in declared:
-                routed["declare"] = ()  # once in a batch is enough
-            app.amqp.send_task_message(producer, name, made, headers=headers, retry=False, serializer="json", **routed)
-            declared.add(place)
-        except QueueNotFound:  # a KeyError, which clients of brokers count among their connection errors
-            raise
-        except (EncodeError, TypeError, ValueError) as problem:
-            raise Unsendable(f"cannot be sent to task {name}: {problem}") from problem
-        except MessageNacked as problem:
-            raise Refused("the broker refused it: is the queue full?") from problem
-        except Exception as problem:
-            lost = (OperationalError, OSError, *producer.connection.connection_errors)
-            if isinstance(problem, lost) or takes_no_writes(problem):
-                raise Unreachable(f"the broker cannot be reached, or takes no messages: {problem}") from problem
-            raise
+        routed = app.amqp.router.route(options, name, args, kwargs, task)
+        made = app.amqp.create_task_message(
+            str(message.id), name, args, kwargs, origin=self._origin,
+            create_sent_event=app.conf.task_send_sent_event, **about,
+        )  # fmt: skip
+        return made, {**routed, "headers": headers}
+
+
+def _never(name: str, problem: Exception) -> Unsendable:
+    return Unsendable(f"cannot be sent to task {name}: {problem}")
 
 
 def routes(app: Celery, *, timeout: float, publishers: Mapping[str, Any] | None = None) -> Routes:
@@ -186,8 +205,11 @@ def call_of(message: Message) -> tuple[Sequence[Any], Mapping[str, Any], dict[st
 
     The payload says them: an object has names, a list has none. That of a call has headers too, if they are no texts.
     """
-    payload, headers = message.payload, dict(message.headers)
-    if message.options.get(CALL):
+    headers, call = dict(message.headers), message.options.get(CALL)
+    payload = _decoded(message.body) if call == CODED else message.payload
+    if call == CODED:
+        return payload["args"], payload["kwargs"], headers | payload.get("headers", {})
+    if call:  # as it was written at first
         headers |= loads(json.dumps(payload.get("headers", {})))  # type: ignore[no-untyped-call]
         return payload["args"], payload["kwargs"], headers
     if isinstance(payload, dict):
@@ -195,3 +217,10 @@ def call_of(message: Message) -> tuple[Sequence[Any], Mapping[str, Any], dict[st
     if isinstance(payload, list):
         return payload, {}, headers
     return (() if payload is None else (payload,)), {}, headers
+
+
+def _decoded(body: str) -> Any:
+    try:
+        return loads(body)  # type: ignore[no-untyped-call]
+    except Exception:  # of a type that this process does not know: it travels as it is, and the worker decodes it
+        return json.loads(body)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
+from amqp.exceptions import MessageNacked  # type: ignore[import-untyped]
 from celery import Celery
 from celery.exceptions import QueueNotFound
 from kombu.exceptions import OperationalError
@@ -48,7 +49,7 @@ class CeleryPublisher:
         """Publish one message about some rows.
 
         Raises:
-            UnknownQueue: the app lists its queues, and this one is not among them.
+            UnknownQueue: the app lists its queues, and this one is not among them; or RabbitMQ refused the message.
             TimeoutError: the broker did not answer in time; it may still take the message.
             Exception: whatever the client raised.
         """
@@ -120,7 +121,18 @@ def _publish(app: Celery, queue: str, body: dict[str, Any], producer: Any) -> Un
             expires=None, countdown=None, eta=None, argsrepr="()", kwargsrepr=f"<{len(body['rows'])} rows>",
         )  # fmt: skip
     except QueueNotFound as problem:
-        unknown = UnknownQueue(f"{problem.args[0]}; add it there, or name another queue in the step")
-        unknown.__cause__ = problem
-        return unknown
+        return _closed(f"{problem.args[0]}; add it there, or name another queue in the step", problem)
+    except Exception as problem:
+        cause = problem.__cause__ if isinstance(problem, OperationalError) else problem
+        if isinstance(cause, MessageNacked):
+            return _closed("the broker refused a message for it: is the queue full?", problem)
+        if isinstance(cause, KeyError):  # of an unknown compression, say: the connection is well
+            raise cause from None
+        raise
     return None
+
+
+def _closed(why: str, problem: Exception) -> UnknownQueue:
+    closed = UnknownQueue(why)
+    closed.__cause__ = problem
+    return closed

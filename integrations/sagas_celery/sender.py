@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from amqp.exceptions import MessageNacked  # type: ignore[import-untyped]
 from celery import Celery
 from kombu.exceptions import OperationalError
 
@@ -90,10 +89,6 @@ class Sender:
                 return
             self._answer = work(producer)
         except OperationalError as problem:
-            if isinstance(problem.__cause__, MessageNacked):
-                self._error = ConnectionRefusedError("the broker refused a message: is the queue full?")
-                self._answered.set()
-                return
             self._error = self._unreachable(problem)
         except Exception as problem:
             self._error = problem

@@ -15,14 +15,14 @@ from sagas_celery.publisher import VERSION
 
 log = logging.getLogger("sagas.worker")
 
-FOREVER = 30 * 24 * 3600  # seconds; None would fall back to the app's limits
+FOREVER = 30 * 24 * 3600  # seconds; None would fall back to the app's limits, as with rate_limit
 MOST_ROWS = 10_000
 LONGEST_TRACE = 100  # characters of a traceparent
 
 
 @shared_task(
     name=TASK, ignore_result=True, acks_late=False, reject_on_worker_lost=False, track_started=False,
-    store_errors_even_if_ignored=False, time_limit=FOREVER, soft_time_limit=FOREVER, rate_limit=None, max_retries=0,
+    store_errors_even_if_ignored=False, time_limit=FOREVER, soft_time_limit=FOREVER, rate_limit=0, max_retries=0,
     serializer="json", expires=None,
 )  # fmt: skip
 def run(v: Any = None, store: Any = None, rows: Any = None, *, traces: Any = None, **_: Any) -> None:

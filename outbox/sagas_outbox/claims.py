@@ -245,11 +245,6 @@ def next_signals(connection: Connection, lines: Sequence[str], *, now: datetime 
     run(connection, query(PACKAGE, "next_signals"), {"lines": sorted(set(lines)), "now": now})
 
 
-def discard(connection: Connection, held: Sequence[Held]) -> None:
-    """Delete rows that will never be of use."""
-    run(connection, query(PACKAGE, "discard"), _pairs(held))
-
-
 def note_progress(connection: Connection, held: Held, progress: str, *, holder: str) -> bool:
     """Keep how far the attempt at work has come, as JSON; returns whether its row is still held."""
     parameters = {"id": held[0], "token": held[1], "progress": progress, "holder": holder}

@@ -18,8 +18,9 @@ from sagas_outbox.queries import query, run
 Connection = psycopg.Connection[Any]
 
 PACKAGE = "sagas_outbox"
-SOON = 0.05  # seconds until a message is looked at again whose key another relay is busy with
-DEAD = 3600.0  # seconds until one behind a dead message is; replay and drop do not wait for that
+SOON = 0.05  # seconds at least until a message is looked at again that is behind another of its key
+HELD, DUE, DEAD = 1.0, 5.0, 60.0  # and at most: that one is being sent, or could be, or is dead
+MOST_BYTES = 16 * 1024 * 1024  # of payloads in one claim, and one message more
 MOST_ERROR = 1000  # characters
 
 
@@ -64,6 +65,8 @@ def claim(
 ) -> tuple[list[Taken], int]:
     """Take due messages for sending, in the order of their ids; and how many were put off behind others of their keys.
 
+    It may be fewer than there is room for, if they are large.
+
     Args:
         connection: autocommit.
         rooms: how many for which destination.
@@ -74,7 +77,7 @@ def claim(
     parameters = {
         "destinations": [room.destination for room in rooms], "rooms": [room.messages for room in rooms],
         "marks": [room.mark for room in rooms], "holder": holder, "lease": lease, "now": now,
-        "soon": SOON, "dead": DEAD,
+        "soon": SOON, "held": HELD, "due": DUE, "dead": DEAD, "bytes": MOST_BYTES,
     }  # fmt: skip
     with psycopg.Cursor(connection, row_factory=namedtuple_row) as cursor:
         found: list[Any] = cursor.execute(query(PACKAGE, "claim_messages"), parameters).fetchall()

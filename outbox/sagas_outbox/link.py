@@ -17,6 +17,14 @@ LIMITS = {  # arguments of libpq with which a server that is cut off is noticed;
     "connect_timeout": 10, "tcp_user_timeout": 15_000, "keepalives_idle": 10, "keepalives_interval": 5,
 }  # fmt: skip
 
+# what another connection, or the same a moment later, may do better with: sqlstates and their beginnings
+ELSEWHERE = ("08", "25006", "40", "53", "57P")  # cut off, read-only, rolled back, out of something, shutting down
+
+READ_COMMITTED = """
+select set_config('default_transaction_isolation', 'read committed', false)
+where current_setting('default_transaction_isolation') <> 'read committed'
+"""
+
 
 class HasFileno(Protocol):
     """A connection of any driver."""
@@ -55,8 +63,17 @@ class Link:
             self._connection = None  # the parent's: neither ours to use nor ours to close
         if self._connection is None or self._connection.closed or self._connection.broken or cut(self._connection):
             self.close()
-            self._connection, self._pid = self._connect(), os.getpid()
+            self._connection, self._pid = self._connected(), os.getpid()
         return self._connection
+
+    def _connected(self) -> Connection:
+        """A new connection. Whoever tells the address or the password (a vault, say) may be away for a while too."""
+        try:
+            return self._connect()
+        except psycopg.Error:
+            raise
+        except Exception as problem:
+            raise psycopg.OperationalError(f"cannot connect: {problem!r}") from problem
 
     def close(self) -> None:
         """Close what is open here; nothing happens to a connection of the parent process."""
@@ -108,3 +125,24 @@ def cut(connection: HasFileno) -> bool:
         return bool(poll.poll(0))
     except (OSError, ValueError, psycopg.Error):  # closed on our side
         return True
+
+
+def is_elsewhere(problem: psycopg.Error) -> bool:
+    """Whether an error says nothing against the statement: of the connection, or of the server, or of the moment.
+
+    Psycopg's `OperationalError` is no answer: it is also what a statement meets that is too large or too complex.
+    """
+    if problem.sqlstate is None:
+        return isinstance(problem, psycopg.OperationalError | psycopg.InterfaceError)
+    return problem.sqlstate.startswith(ELSEWHERE)
+
+
+def read_committed(connection: Connection) -> None:
+    """Let each statement of a session see what others have committed until then, whatever its role or database says.
+
+    Whoever counts what is at work first waits for the others who do: what they have begun would not be in its snapshot.
+
+    Args:
+        connection: in autocommit; a session of its own, not one that a pooler hands to others.
+    """
+    psycopg.Cursor(connection).execute(READ_COMMITTED)

@@ -84,7 +84,7 @@ class Messenger:
         self._blind = 0.0  # seconds until this relay looks for what it has not seen yet; 0: it just did
 
     def stop(self, *_: Any) -> None:
-        """Claim nothing more and end. Fit to be a signal handler."""
+        """Claim nothing more and end. A signal handler has another thread call it."""
         self._draining.set()
         self._stir.set()
 
@@ -110,6 +110,7 @@ class Messenger:
 
     def run_once(self) -> int:
         """One pass: note down what came of batches, claim what is due, have it sent; returns how much that was."""
+        self._blind = 0.0
         try:
             with self._link.use() as connection:
                 settled = self._settle(connection)

@@ -165,6 +165,10 @@ def _line(message: NewMessage) -> dict[str, Any]:
     if not isinstance(message, NewMessage):
         raise InvalidMessage(f"messages: {briefly(message)} is no NewMessage")
     name = message.destination if isinstance(message.destination, str) else getattr(message.destination, "name", None)
+    if ":" in str(name) and name is not message.destination:
+        raise InvalidMessage(
+            f"destination: task {name} has a colon in its name, so that it would be taken for scheme:address"
+        )
     if message.queue is not None and ":" in str(name):
         raise InvalidMessage(f"queue={briefly(message.queue)}: only Celery tasks have a queue, {name} is none")
     for given, mapping in (("options", message.options), ("headers", message.headers)):

@@ -155,7 +155,7 @@ class Relay:
         self._stir, self._draining = threading.Event(), threading.Event()
 
     def stop(self, *_: Any) -> None:
-        """Claim nothing more and end. Fit to be a signal handler."""
+        """Claim nothing more and end. A signal handler has another thread call it."""
         self._draining.set()
         self._stir.set()
 
@@ -183,6 +183,7 @@ class Relay:
 
     def run_once(self) -> int:
         """One pass: claim what is due and publish it; returns how many rows were published."""
+        self._again = False
         try:
             with self._link.use() as connection:
                 claimed = self._claim(connection)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from celery import Celery
+from celery.worker.consumer import Consumer
 from kombu import Connection
 
 from sagas_celery.checks import TASK
@@ -69,4 +70,13 @@ def test_no_result_backend_is_needed() -> None:
     _, message = published("payments", result_backend=None, task_ignore_result=False, task_acks_late=True)
     assert message.headers["ignore_result"] is True
     assert run.ignore_result and not run.store_errors_even_if_ignored
-    assert run.acks_late is False and run.max_retries == 0 and run.rate_limit is None
+    assert run.acks_late is False and run.max_retries == 0
+
+
+def test_a_limit_of_the_apps_own_tasks_is_none_of_ours() -> None:
+    """`task_default_rate_limit` would hold back the steps of all sagas."""
+    app = Celery("limited", broker="memory://limited", set_as_current=False)
+    app.conf.task_default_rate_limit = "1/m"
+    app.finalize()
+    consumer = Consumer.__new__(Consumer)
+    assert consumer.bucket_for_task(app.tasks[TASK]) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from celery import shared_task
+from celery import chain, shared_task
 from django.db import connection, transaction
 from kombu.utils.json import dumps
 
@@ -29,9 +29,10 @@ def plain(self: Any, *args: Any, **kwargs: Any) -> None:
 
 
 @shared_task(bind=True)
-def headed(self: Any) -> None:
-    """Tells which headers it was given."""
-    note("headed", self.request.id, json.loads(dumps([getattr(self.request, name) for name in HEADERS])))
+def headed(self: Any, *args: Any, **kwargs: Any) -> None:
+    """Tells which headers it was given, and which arguments."""
+    found = [*(getattr(self.request, name) for name in HEADERS), args, kwargs]
+    note("headed", self.request.id, json.loads(dumps(found)))
 
 
 @shared_task
@@ -58,6 +59,17 @@ def drop_in(self: Any, *args: Any, **kwargs: Any) -> None:
     note("drop_in", self.request.id, [args, kwargs])
     if kwargs.get("again") and self.request.retries < 1:
         raise self.retry()
+
+
+@shared_task
+def begins() -> None:
+    """A chain that begins with a task whose calls are not published, and ends with one whose are."""
+    chain(nothing.si(), drop_in.si("last")).apply_async(link_error=nothing.si())
+
+
+@shared_task
+def nothing() -> None:
+    """Runs, and that is all."""
 
 
 @shared_task

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -97,6 +98,7 @@ def test_the_other_twin(fresh_database: str) -> None:
         ({"headers": {"a": 1}}, "headers"),
         ({"due_at": "tomorrow"}, "due_at"),
         ({"destination": "redis:a", "queue": "q"}, "queue"),
+        ({"destination": SimpleNamespace(name="shop:pay")}, "destination.*shop:pay.*colon"),
     ],
 )
 def test_what_cannot_be_stored_is_refused(given: dict[str, Any], words: str, fresh_database: str) -> None:

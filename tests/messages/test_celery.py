@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -25,7 +27,7 @@ from sagas.testing.servers import Redis, redis
 from sagas_celery import drop_in
 from sagas_celery.drop_in import make_transactional, publishing_on
 from sagas_celery.messages import CeleryMessages
-from sagas_outbox import Message, Routes, Unreachable, publish
+from sagas_outbox import Message, NewMessage, Routes, Unreachable, publish, publish_many
 from sagas_outbox.messenger import Messenger
 from sagas_outbox.redis_stream import RedisStreamPublisher
 from tests.messages.mill import Mill
@@ -174,22 +176,31 @@ def test_tasks_that_were_chosen_in_the_settings(mill: Mill) -> None:
     assert first == second and what == again == [[2], {"again": True}]
 
 
-def test_headers_of_a_call_that_was_published(mill: Mill) -> None:
-    """Whatever Celery takes as headers comes as Celery itself brings it: nested, as Sentry's integration adds them,
-    numbers and moments too."""
+def test_a_call_that_was_published_arrives_as_celery_brings_it(mill: Mill) -> None:
+    """Headers: nested, as Sentry's integration adds them, numbers and moments too. Arguments: of the same types."""
     headers = {"a": "b", "headers": {"a": "b"}, "n": 1.5, "when": datetime(2026, 1, 2, tzinfo=UTC)}
+    args = (
+        Decimal("12.50"),
+        uuid4(),
+        datetime(2026, 1, 2, 3, tzinfo=UTC),
+        date(2026, 1, 2),
+        time(3, 4),
+        b"text",
+        b"\xff",
+    )
+    kwargs = {"deep": [{"price": Decimal("0.10")}, (1, None)], "numbers": {1: 2.5}}
     app = Celery("shop", broker=mill.broker, set_as_current=False)
 
     @app.task(name="tests.messages.tasks.headed", shared=False)  # type: ignore[untyped-decorator]
-    def headed() -> None: ...
+    def headed(*args: Any, **kwargs: Any) -> None: ...
 
     mill.relay()
     mill.worker()
     try:
-        headed.apply_async(headers=headers)
+        headed.apply_async(args, kwargs, headers=headers)
         make_transactional(app, [headed.name])
         with mill.alias() as alias, publishing_on(alias):
-            result = headed.apply_async(headers=headers)
+            result = headed.apply_async(args, kwargs, headers=headers)
     finally:
         drop_in._rules.clear()
         app.close()
@@ -197,6 +208,19 @@ def test_headers_of_a_call_that_was_published(mill: Mill) -> None:
     (_, theirs), (id, ours) = sorted(mill.notes("headed"), key=lambda each: each[0] == result.id)
     assert id == result.id and ours == theirs
     assert (ours[:2], ours[2]["__type__"], ours[3]) == (["b", 1.5], "datetime", {"a": "b"})
+    assert [each["__type__"] for each in ours[4]] == [
+        "decimal", "uuid", "datetime", "date", "time", "bytes", "base64"
+    ]  # fmt: skip
+
+
+def test_a_chain_that_another_task_began_goes_on_in_the_worker(mill: Mill) -> None:
+    """Its last part may be a task of the outbox: the worker sends it as ever."""
+    mill.relay()
+    mill.worker()
+    with mill.alias() as alias:
+        publish("tests.messages.tasks.begins", using=alias)
+    wait_until(lambda: mill.notes("drop_in"), "the part that comes last")
+    assert [what for _, what in mill.notes("drop_in")] == [[["last"], {}]]
 
 
 @pytest.fixture
@@ -246,6 +270,33 @@ def test_a_round_trip_that_was_given_up_is_not_made(own: Messenger, broker: Redi
     assert int(broker.command("LLEN", "celery").strip(": \r\n")) <= 3  # none of them, where a trip takes several
 
 
+def route_by_tenant(name: str, args: Any, kwargs: Any, options: Any, task: Any = None, **_: Any) -> Any:
+    """A router as applications have it, for tasks that are called with a tenant."""
+    if name == "shop.tasks.routed":
+        return {"queue": kwargs["tenant"]}
+    if name == "shop.tasks.looked_up":
+        return {"queue": Path("/no/such/file").read_text()}
+    return None
+
+
+@pytest.mark.parametrize("poison", ["shop.tasks.pay", "shop.tasks.routed", "shop.tasks.looked_up"])
+def test_a_message_that_cannot_be_made_fails_alone(
+    own: Messenger, broker: Redis, connection: psycopg.Connection[Any], poison: str
+) -> None:
+    """An unknown compression and a router that raises look like a lost connection to clients: they are none, so the
+    message uses up its tries, and others are sent."""
+    tasks = own.routes.publisher(poison)
+    assert isinstance(tasks, CeleryMessages)
+    tasks._app.conf.task_routes = (route_by_tenant,)
+    publish(poison, [0], using=connection, options={"compression": "nope"} if poison == "shop.tasks.pay" else {})
+    for number in range(20):
+        publish(f"shop.tasks.{('pay', 'ship')[number % 2]}", [number], using=connection)
+    connection.commit()
+    deliver(own)
+    assert broker.command("LLEN", "celery").strip(": \r\n") == "20"
+    assert connection.execute("select destination, failures from sagas_message").fetchall() == [(poison, 1)]
+
+
 @pytest.mark.parametrize("destination", ["redis:orders", "shop.tasks.pay"])
 @pytest.mark.parametrize("limit", ["maxmemory", "min-replicas-to-write"])
 def test_a_redis_that_takes_no_writes_counts_for_no_message(
@@ -270,3 +321,31 @@ def test_a_redis_that_takes_no_writes_counts_for_no_message(
     wait_until(lambda: deliver(own) or not states(), "the breaker to close")
     key, count = ("orders", "XLEN") if destination == "redis:orders" else ("celery", "LLEN")
     assert broker.command(count, key).strip(": \r\n") == "5"
+
+
+def test_a_redis_that_is_nearly_full_is_not_given_the_same_again_and_again(
+    own: Messenger, broker: Redis, connection: psycopg.Connection[Any], states: Any
+) -> None:
+    """Of a round trip that failed halfway nobody knows what was taken; what comes next is sent one by one."""
+    many = 60
+    publish_many(
+        [NewMessage(destination="shop.tasks.pay", payload=["x" * 20_000]) for _ in range(many)], using=connection
+    )
+    connection.commit()
+    found = list[str]()
+    with client.Redis.from_url(broker.url, decode_responses=True) as wire:
+        try:
+            wire.config_set("maxmemory", int(wire.info("memory")["used_memory"]) + 600_000)
+            for _ in range(12):
+                own._judge._breakers.clear()  # as after its pauses
+                connection.execute("update sagas_message set due_at = clock_timestamp()")
+                connection.commit()
+                deliver(own)
+                found += [json.loads(each)["headers"]["id"] for each in wire.lrange("celery", 0, -1)]
+                wire.delete("celery")  # a worker has taken them
+                if not states():
+                    break
+        finally:
+            wire.config_set("maxmemory", 0)
+    assert not states() and len({*found}) == many
+    assert len(found) < 2 * many  # those of one round trip come twice

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from datetime import UTC, datetime, timedelta
+from secrets import token_hex
+from time import monotonic
 from typing import Any
 from uuid import UUID
 
@@ -11,6 +13,7 @@ import psycopg
 import pytest
 
 from sagas_outbox import NewMessage, Unreachable, Unsendable, clock, delivery, publish, publish_many
+from sagas_outbox.link import Link
 from tests.messages.post import Post, deliver, messenger, wait_until
 
 Connection = psycopg.Connection[Any]
@@ -172,6 +175,70 @@ def test_what_was_put_off_goes_on_at_once_and_together(
     assert [each.message.payload for each in taken] == list(range(301 - left, 301)) and put_off == 0
 
 
+@pytest.mark.parametrize(("head", "age", "seconds"), [
+    ("due", 0, 0.05), ("due", 20, 2), ("due", 3600, 5), ("held", 3600, 1), ("dead", 0, 60), ("dead", 3600, 60),
+    ("later", 3600, 40),
+])  # fmt: skip
+def test_how_long_a_message_is_put_off(
+    fresh_database: str, connection: Connection, head: str, age: float, seconds: float
+) -> None:
+    """For a share of the age of what it waits for, so that a relay does not write all that waits again and again while
+    another destination is broken or slow; and never so long that a key stands still for want of a wake-up."""
+    publish("post:other", 1, ordering_key="k", due_at=timedelta(seconds=40 if head == "later" else 0), using=connection)
+    publish("post:a", 2, ordering_key="k", using=connection)
+    connection.execute("update sagas_message set created_at = created_at - make_interval(secs => %s)", [age])
+    connection.execute({
+        "held": "update sagas_message set holder = 'x' where destination = 'post:other'",
+        "dead": "update sagas_message set state = 'dead', finished_at = now() where destination = 'post:other'",
+    }.get(head, "select 1"))  # fmt: skip
+    connection.commit()
+    with psycopg.connect(fresh_database, autocommit=True) as wire:
+        rooms = [delivery.Room("post:a", 500, datetime(2000, 1, 1, tzinfo=UTC))]
+        assert delivery.claim(wire, rooms, holder="y", lease=30.0, now=None) == ([], 1)
+        row = wire.execute(
+            "select extract(epoch from due_at - now())::float8 from sagas_message where destination = 'post:a'"
+        ).fetchone()
+    assert row is not None and seconds - 1 < row[0] < seconds + 1
+
+
+def test_what_waits_behind_a_message_is_woken_when_that_is_sent(fresh_database: str, connection: Connection) -> None:
+    """The next of its key, twice as many as were sent: a note is bounded, however many wait."""
+    publish_many([NewMessage(destination="post:other", payload=0, ordering_key="k")], using=connection)
+    publish_many([NewMessage(destination="post:a", payload=n, ordering_key="k") for n in range(1, 9)], using=connection)
+    connection.execute("update sagas_message set created_at = created_at - interval '1 hour'")
+    connection.commit()
+    rooms = {name: [delivery.Room(name, 500, datetime(2000, 1, 1, tzinfo=UTC))] for name in ("post:a", "post:other")}
+    now = datetime.now(UTC) + timedelta(seconds=1)  # and stays so
+    with psycopg.connect(fresh_database, autocommit=True) as wire:
+        sent, _ = delivery.claim(wire, rooms["post:other"], holder="x", lease=30.0, now=now)
+        for many in (2, 4, 2):
+            assert delivery.claim(wire, rooms["post:a"], holder="y", lease=30.0, now=now)[0] == []
+            delivery.settle_sent(wire, sent, keep=False, now=now)
+            sent, _ = delivery.claim(wire, rooms["post:a"], holder="y", lease=30.0, now=now)
+            assert len(sent) == many
+
+
+@pytest.mark.parametrize("text", ["x", ""])
+def test_a_claim_is_bounded_in_bytes(
+    fresh_database: str, connection: Connection, post: Post, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """As many as a relay has room for in its memory, and always one; all are sent in order, whatever their size. What
+    Postgres has compressed counts for more than it takes there."""
+    monkeypatch.setattr(delivery, "MOST_BYTES", 100_000, raising=False)
+    payloads = [text * 120_000 or token_hex(60_000), *(text * 20_000 or token_hex(10_000) for _ in range(200)), 1]
+    publish_many(
+        [NewMessage(destination="post:a", payload=each, ordering_key="k") for each in payloads], using=connection
+    )
+    connection.commit()
+    with psycopg.connect(fresh_database, autocommit=True) as wire:
+        rooms = [delivery.Room("post:a", 500, datetime(2000, 1, 1, tzinfo=UTC))]
+        taken, put_off = delivery.claim(wire, rooms, holder="x", lease=0.0, now=None)
+    assert [each.message.payload for each in taken] == payloads[: len(taken)] and put_off == 0
+    assert 0 < sum(len(each.message.body) for each in taken) < 300_000
+    deliver(messenger(fresh_database, post))
+    assert post.payloads() == payloads
+
+
 def test_nobody_serves_a_destination(fresh_database: str, connection: Connection, post: Post, states: Any) -> None:
     """A typo in a scheme is a dead letter, and holds up nobody."""
     publish("pots:a", 1, using=connection)
@@ -263,6 +330,26 @@ def test_a_publisher_that_breaks_in_its_reset_ends_no_relay(
         relay.stop()
         thread.join(30)
     assert not thread.is_alive()
+
+
+def test_a_relay_waits_while_postgres_is_down(post: Post) -> None:
+    """Also if it was just about to look from the beginning."""
+    relay, asked = messenger("", post, poll=0.2, wake=False), list[float]()
+
+    def connect() -> Connection:
+        asked.append(monotonic())
+        raise psycopg.OperationalError("down")
+
+    relay._link = Link(connect)
+    relay._blind = 0.001
+    thread = threading.Thread(target=relay.run)
+    thread.start()
+    try:
+        wait_until(lambda: len(asked) >= 3, "three passes")
+    finally:
+        relay.stop()
+        thread.join(10)
+    assert asked[2] - asked[0] >= 0.39
 
 
 def test_many_destinations_have_their_turn(fresh_database: str, connection: Connection, post: Post) -> None:

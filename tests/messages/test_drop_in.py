@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
@@ -52,7 +52,7 @@ def test_delay_is_a_row_of_the_open_transaction(app: Celery, connection: Connect
     result = app.tasks["shop.pay"].delay(7, by="card")
     ((id, payload, options, key, wait, headers, name),) = rows(connection)
     assert (id, payload, name) == (result.id, {"args": [7], "kwargs": {"by": "card"}}, "shop.pay")
-    assert (options["call"], key, wait, headers) == (True, None, timedelta(), None)
+    assert (options["call"], key, wait, headers) == ("coded", None, timedelta(), None)
     connection.rollback()
     assert not rows(connection)
 
@@ -116,6 +116,8 @@ def test_eta(app: Celery, connection: Connection) -> None:
         lambda pay: chord([pay.s()], pay.s()).apply_async(),
         lambda pay: pay.apply_async(serializer="pickle"),
         lambda pay: pay.apply_async(task_id="order-7"),
+        lambda pay: pay.apply_async(task_id=uuid4().hex),
+        lambda pay: pay.app.send_task("shop.pay:now"),
         lambda pay: pay.apply_async(mandatory=True),
     ],
 )
@@ -131,6 +133,37 @@ def test_other_tasks_are_left_alone(app: Celery, connection: Connection) -> None
     with pytest.raises(Exception, match=r"(?i)refused|connect"):
         app.tasks["other.pay"].delay()
     assert not rows(connection)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"chain": [], "parent_id": "x", "root_id": "y", "link_error": [{"task": "other.pay"}]},  # the last of a chain
+        {"link_error": [{"task": "other.pay"}], "parent_id": "x", "root_id": "y"},  # a callback that has one itself
+        {"group_id": "g", "reply_to": "elsewhere"},  # the body of a chord
+        {"chain": [{"task": "shop.pay"}], "reply_to": "elsewhere"},  # a chain as the body of a chord
+        {"reply_to": "elsewhere", "root_id": "y", "replaced_task_nesting": 1},  # self.replace()
+    ],
+)
+def test_what_a_worker_goes_on_with_is_left_alone(app: Celery, connection: Connection, options: Any) -> None:
+    """What was put together before goes to the broker: there is no caller to whom an error could be told."""
+    with pytest.raises(Exception, match=r"(?i)refused|connect"):
+        app.send_task("shop.pay", (), **options)
+    assert not rows(connection)
+
+
+@pytest.mark.parametrize("value", [object(), float("nan"), {1, 2}])
+def test_arguments_that_are_no_json(app: Celery, connection: Connection, value: Any) -> None:
+    """Said at the call, with the task or the argument."""
+    with pytest.raises((NotTransactional, InvalidMessage), match=r"nan|shop\.pay: .*JSON serializable"):
+        app.tasks["shop.pay"].delay(value)
+    assert not rows(connection)
+
+
+def test_a_result_that_is_ignored(app: Celery) -> None:
+    """It says so, as Celery's does, instead of waiting for what never comes."""
+    assert app.tasks["shop.pay"].apply_async(ignore_result=True).get(timeout=1) is None
+    assert not app.tasks["shop.pay"].delay().ignored
 
 
 def test_another_connection(app: Celery, connection: Connection, fresh_database: str) -> None:

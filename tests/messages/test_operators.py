@@ -6,11 +6,14 @@ from io import StringIO
 from typing import Any
 
 import pytest
+from django.contrib.admin.models import LogEntry as AdminLog
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
 from django.test import Client
 
+from sagas_django import admin_messages
+from sagas_django.models import MessageRow
 from sagas_outbox import publish
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -75,13 +78,49 @@ def test_what_cannot_be_meant(words: list[str]) -> None:
         sagas("messages", *words)
 
 
-def test_admin() -> None:
+@pytest.fixture
+def client() -> Client:
+    """A superuser's browser."""
+    User.objects.filter(username="ann").delete()
+    client = Client()
+    client.force_login(User.objects.create_superuser("ann"))
+    return client
+
+
+def replayed(client: Client) -> Any:
+    """All messages of the list are chosen, and to be sent again."""
+    rows = [str(id) for id in MessageRow.objects.values_list("id", flat=True)]
+    form = {"action": "replay_messages", "_selected_action": rows[:1], "select_across": "1"}
+    return client.post("/admin/sagas/messagerow/", form, follow=True)
+
+
+def test_admin_sends_none_again_without_a_word_in_its_log(client: Client) -> None:
+    """Both are one transaction: who sent it again is known."""
+    dead = [published("dead"), published("dead")]
+    with connection.cursor() as cursor:
+        cursor.execute("alter table django_admin_log add constraint no_room check (action_flag <> 2) not valid")
+        try:
+            with pytest.raises(IntegrityError):
+                replayed(client)
+        finally:
+            cursor.execute("alter table django_admin_log drop constraint no_room")
+    assert [state(id) for id in dead] == [("dead", 10)] * 2
+    replayed(client)
+    assert [state(id) for id in dead] == [("waiting", 0)] * 2
+    assert set(AdminLog.objects.values_list("object_repr", "change_message")) == {(id, "sent again") for id in dead}
+
+
+def test_admin_sends_no_more_again_than_it_can_log(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a request cannot do the command line can."""
+    dead = [published("dead"), published("dead")]
+    monkeypatch.setattr(admin_messages, "MOST_AT_ONCE", 1)
+    assert "manage.py sagas messages replay all" in replayed(client).content.decode()
+    assert [state(id) for id in dead] == [("dead", 10)] * 2
+
+
+def test_admin(client: Client) -> None:
     """The list by state, a page of each, and the action, for those who may."""
     dead = published("dead")
-    User.objects.filter(username="ann").delete()
-    User.objects.create_superuser("ann", password="x")
-    client = Client()
-    client.login(username="ann", password="x")
     page = client.get("/admin/sagas/messagerow/?state=dead")
     assert page.status_code == 200 and dead in page.content.decode()
     assert dead in client.get("/admin/sagas/messagerow/?q=order-7").content.decode()

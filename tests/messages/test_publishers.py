@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 from uuid import uuid4
 
@@ -20,6 +21,8 @@ from sagas_sqlalchemy import Sagas
 from tests.messages.post import Post
 
 POST = Post()
+CENTS = '{"__type__": "decimal", "__value__": "0.1"}'
+OWN = '{"__type__": "own", "__value__": 1}'  # a type that only the worker knows gets there as it is
 
 
 def message(body: str = "1", **options: Any) -> Message:
@@ -100,6 +103,17 @@ def test_what_a_redis_says_that_takes_no_writes(text: str, refused: bool) -> Non
         ("null", {}, ((), {}, {})),
         ('{"args": [1], "kwargs": {"a": 2}}', {"call": True}, ([1], {"a": 2}, {})),
         ('{"args": [], "kwargs": {}, "headers": {"n": 1.5}}', {"call": True}, ((), {}, {"n": 1.5})),
+        (
+            f'{{"args": [{CENTS}], "kwargs": {{}}}}',
+            {"call": True},
+            (({"__type__": "decimal", "__value__": "0.1"},), {}, {}),
+        ),
+        (
+            f'{{"args": [{CENTS}], "kwargs": {{"a": {CENTS}}}}}',
+            {"call": "coded"},
+            ((Decimal("0.1"),), {"a": Decimal("0.1")}, {}),
+        ),
+        (f'{{"args": [{OWN}], "kwargs": {{}}}}', {"call": "coded"}, (({"__type__": "own", "__value__": 1},), {}, {})),
     ],
 )
 def test_what_a_task_is_called_with(body: str, options: dict[str, Any], called: Any) -> None:

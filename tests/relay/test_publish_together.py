@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 from uuid import uuid4
 
 import psycopg
 import pytest
+from amqp.exceptions import MessageNacked
 from celery import Celery
 
 from sagas.settings import Settings
@@ -151,6 +153,42 @@ def test_a_queue_that_is_slow_to_refuse_is_asked_once_in_a_pass(plant: Plant) ->
             before = len(broker.groups)
             pass_again(plant, relay)
             assert broker.groups[before:].count([]) <= 1
+
+
+def refuse(app: Celery, queues: dict[str, Exception]) -> None:
+    """Let an app's messages to these queues fail, as its client would."""
+    send = app.amqp.send_task_message
+
+    def sends(producer: Any, name: str, made: Any, *, queue: Any, **options: Any) -> None:
+        if queue.name in queues:
+            raise queues[queue.name]
+        send(producer, name, made, queue=queue, **options)
+
+    app.amqp.send_task_message = sends
+
+
+def test_a_queue_that_is_full_is_no_broken_broker(plant: Plant, caplog: pytest.LogCaptureFixture) -> None:
+    """RabbitMQ refuses what one queue has no room for: only its rows wait, and the relay does not pause."""
+    app = Celery(broker="memory://full", set_as_current=False)
+    refuse(app, {"misspelt": MessageNacked()})
+    publisher = CeleryPublisher(app, "default", timeout=5)
+    with due(plant, misspelt=3) as (_, relay):
+        relay._publisher = relay._many = publisher
+        assert relay.run_once() == MANY - 3
+        pass_again(plant, relay)
+    publisher.reset()
+    assert (relay._failures, relay._presence.trouble, waiting(plant)) == (0, "", 3)
+    assert "queue 'misspelt' cannot be published to" in caplog.text and "is the queue full?" in caplog.text
+
+
+def test_an_unknown_compression_is_called_by_its_name(own_redis: Redis) -> None:
+    """The client has it among its connection errors, but the broker is well."""
+    app = Celery(broker=own_redis.url, set_as_current=False)
+    app.conf.task_compression = "nope"
+    publisher = CeleryPublisher(app, "default", timeout=5)
+    with pytest.raises(KeyError, match="nope"):
+        publisher.publish("quick", [(1, 0)])
+    publisher.reset()
 
 
 def test_celery_takes_them_in_one_round_trip(own_redis: Redis) -> None:

@@ -11,6 +11,7 @@ from kombu import Queue
 
 from sagas.testing.proxy import BlackHole, Pass, Proxy
 from sagas_celery.publisher import CeleryPublisher
+from sagas_outbox.relay import UnknownQueue
 from tests.relay.conftest import PlantMaker
 from tests.relay.plant import SHORT, Plant, wait_until
 from tests.relay.rabbit import Rabbit, rabbitmq
@@ -72,7 +73,7 @@ def test_what_rabbitmq_refuses_was_not_published(rabbit: Rabbit) -> None:
     publisher = CeleryPublisher(app, "default", timeout=10)
     try:
         publisher.publish("full", [(1, 0)])
-        with pytest.raises(ConnectionRefusedError, match="refused a message"):
+        with pytest.raises(UnknownQueue, match="is the queue full"):
             publisher.publish("full", [(2, 0)])
     finally:
         publisher.reset()

@@ -162,3 +162,23 @@ def test_wake_ups_do_not_hurry_a_relay_whose_broker_is_down(plant: Plant) -> Non
     first, second, third = publisher.asked[:3]
     assert second - first >= 0.29 and third - second >= 0.59
     assert not thread.is_alive()
+
+
+def test_a_relay_waits_while_postgres_is_down(plant: Plant) -> None:
+    """Also if its last pass published nothing and had more to look at."""
+    asked: list[float] = []
+
+    def connect() -> psycopg.Connection:
+        asked.append(monotonic())
+        raise psycopg.OperationalError("down")
+
+    relay = Relay(connect, Refusing(), Settings(poll=0.2, wake=False), paces=lambda _: {})
+    relay._again = True
+    thread = threading.Thread(target=relay.run)
+    thread.start()
+    try:
+        wait_until(lambda: len(asked) >= 5, "three passes, of at most two tries each")
+    finally:
+        relay.stop()
+        thread.join(10)
+    assert asked[4] - asked[0] >= 0.39
