@@ -84,11 +84,12 @@ def wait_until_not(query: str, process: Process, *, every: float, seconds: float
 def main(count: int, seconds: float) -> None:
     """Measure one backlog."""
     Base.metadata.create_all(engine)
-    prefix = uuid4()
+    prefix, begun = uuid4(), time.monotonic()
     for first in range(0, count, 100):
         with Session.begin() as session:
             for number in range(first, min(first + 100, count)):
                 Inserts.start(number, key=f"{prefix}-{number}", using=session)
+    starting = time.monotonic() - begun
     with ProcessGroup() as group:
         worker = group.start(WORKER, cwd=ROOT)
         wait_until_not(UNTOUCHED, worker, every=0.002, seconds=seconds)
@@ -99,7 +100,8 @@ def main(count: int, seconds: float) -> None:
     done = f"select count(*) = {count} from sagas_saga where key like '{prefix}-%' and status = 'completed'"
     if not asked(done):
         raise NotRun("ours.alchemy: not all sagas were completed")
-    print(Measurement(name="ours.alchemy", count=count, seconds=took).line())
+    notes = {"start_seconds": round(starting, 3)}
+    print(Measurement(name="ours.alchemy", count=count, seconds=took, notes=notes).line())
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def _needs(kind: str, what: str) -> tuple[Comparison, ...]:
     )  # fmt: skip
 
 
-COMPARISONS = (
+MEASURED = (
     EMBEDDED,
     _rates("absurd", "the same : absurd worker", "ours.embedded", "absurd.worker", 15),
     _rates("limit", "the same : the same rows by bare SQL in batches", "ours.embedded", "limit.bare_sql", 0.5),
@@ -71,3 +71,7 @@ COMPARISONS = (
         for size in PAYLOADS
     ),
 )  # fmt: skip
+COMPARISONS = (
+    *MEASURED,
+    *(one.with_starts() for one in MEASURED if one.peer.startswith("dbos.") and one.bound is Bound.AT_LEAST),
+)

@@ -42,7 +42,7 @@ START = Comparison(
     bound=Bound.AT_MOST,
     floor=1.6,
 )
-COMPARISONS = (EMBEDDED, CELERY, START)
+COMPARISONS = (EMBEDDED, EMBEDDED.with_starts(), CELERY, START)
 
 
 def scripts(at: Places) -> tuple[Script, ...]:

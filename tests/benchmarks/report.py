@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from statistics import median
 from typing import Any
@@ -109,6 +109,19 @@ class Comparison:
     bound: Bound
     floor: float
     unit: Unit = Unit.RATE
+    starts: bool = False  # whether the time that our `start()` calls took before the clock ran counts too
+
+    def with_starts(self) -> Comparison:
+        """The same for a peer that starts its work within its clock. No floor but that we do not lose."""
+        what, _, peer = self.what.partition(" : ")
+        what = f"{what}, with our starts : {peer}"
+        return replace(self, key=f"{self.key}-starts", what=what, floor=1, starts=True)
+
+    def own(self, measured: Measurement) -> Measurement:
+        """Our measurement, as this comparison counts it."""
+        if not self.starts:
+            return measured
+        return replace(measured, seconds=measured.seconds + float(measured.notes["start_seconds"]))
 
     def ratio(self, ours: Measurement, peer: Measurement) -> float:
         """Ours against theirs, in rates or in times as the bound has it."""
@@ -151,7 +164,7 @@ def compare(comparison: Comparison, rounds: Sequence[Round], problems: Mapping[s
         rounds: the measurements of each round by name.
         problems: why a measurement is missing, by its name.
     """
-    ours = [one[comparison.ours] for one in rounds if comparison.ours in one]
+    ours = [comparison.own(one[comparison.ours]) for one in rounds if comparison.ours in one]
     peer = [one[comparison.peer] for one in rounds if comparison.peer in one]
     missing = [
         name for name, got in ((comparison.ours, ours), (comparison.peer, peer)) if len(got) < max(len(rounds), 1)

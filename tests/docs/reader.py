@@ -1,4 +1,4 @@
-"""A reader who follows a page literally: writes its files into an empty folder and types its commands into a shell."""
+"""A reader who follows a page: writes its files into an empty folder and types its commands into a shell."""
 
 from __future__ import annotations
 

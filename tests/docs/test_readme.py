@@ -7,30 +7,25 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from django.db import transaction
 
-from sagas import NOT_DONE, NotDone, Saga, external_step, step
 from sagas.testing.servers import Postgres
 from tests.docs.reading import ROOT, blocks
 from tests.shop.models import Booking, Order
+from tests.sqlalchemy.conftest import with_driver
 from tests.support.stories import drain
 
 DJANGO, SQLALCHEMY = [block.text for block in blocks(ROOT / "README.md") if block.language == "python"]
-GIVEN = """
+MODELS = """
 import os
-from dataclasses import dataclass
 from decimal import Decimal
-from sqlalchemy import create_engine, select
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
-from sagas import Saga, step
-from sagas_sqlalchemy import HasSagas, Sagas, sagas_tables
+from sqlalchemy import create_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sagas_sqlalchemy import HasSagas, sagas_tables
 
 class Base(DeclarativeBase): pass
 
@@ -42,15 +37,10 @@ class Order(HasSagas, Base):
     total: Mapped[Decimal]
     status: Mapped[str] = mapped_column(default="placed")
 
-@dataclass(frozen=True)
-class OrderPlaced:
-    order_id: int
-    total: Decimal
-
-engine = create_engine(os.environ["DATABASE_URL"].replace("postgresql:", "postgresql+psycopg:"))
-Base.metadata.create_all(engine)
+Base.metadata.create_all(create_engine(os.environ["DATABASE_URL"]))
 """
 AFTERWARDS = """
+from sqlalchemy import select
 from sagas.embedded import Embedded
 Embedded(sagas.store).run(until_idle=True)
 with Session(engine) as session:
@@ -69,11 +59,6 @@ def database(postgres_server: Postgres) -> Iterator[str]:
 def test_the_lines_for_django(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An order is made, reserved and charged."""
 
-    @dataclass(frozen=True)
-    class OrderPlaced:
-        order_id: int
-        total: Decimal
-
     class Things:
         """`objects` of models that the shop of the tests has not."""
 
@@ -83,15 +68,16 @@ def test_the_lines_for_django(shop: str, monkeypatch: pytest.MonkeyPatch) -> Non
             made.__dict__.update(given)
             return made
 
-    module = ModuleType("docs_readme")
-    monkeypatch.setitem(sys.modules, module.__name__, module)
     charged: list[str] = []
     bank = SimpleNamespace(charge=lambda total, key: charged.append(key) or f"ch_{total}")
     things = SimpleNamespace(objects=Things())
-    module.__dict__.update(
-        Decimal=Decimal, OrderPlaced=OrderPlaced, Order=things, Reservation=things, Saga=Saga, bank=bank,
-        external_step=external_step, step=step, transaction=transaction, NotDone=NotDone, NOT_DONE=NOT_DONE,
-    )  # fmt: skip
+    module = ModuleType("docs_readme")
+    for name, given in (
+        ("docs_readme", module),
+        ("shop", SimpleNamespace(bank=bank)),
+        ("shop.models", SimpleNamespace(Order=things, Reservation=things)),
+    ):
+        monkeypatch.setitem(sys.modules, name, given)
     exec(compile(DJANGO, "README.md", "exec", dont_inherit=True), module.__dict__)
     drain()
     assert module.__dict__["PlaceOrder"].get(key=f"order-{module.__dict__['order'].pk}").status == "completed"
@@ -102,9 +88,12 @@ def test_the_lines_for_sqlalchemy(database: str, tmp_path: Path) -> None:
     """An order is made and accepted."""
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop" / "sagas.py").write_text("")
-    (tmp_path / "readme.py").write_text(GIVEN + SQLALCHEMY + AFTERWARDS)
+    (tmp_path / "shop" / "models.py").write_text(MODELS)
+    place = DJANGO.partition("\n\nclass PlaceOrder")[0].rpartition("\n\n@dataclass")[2]  # "the OrderPlaced of above"
+    ordered = "from dataclasses import dataclass\nfrom decimal import Decimal\n\n@dataclass" + place
+    (tmp_path / "readme.py").write_text(f"{ordered}\n{SQLALCHEMY}\n{AFTERWARDS}")
     done = subprocess.run(
         [sys.executable, "readme.py"], cwd=tmp_path, text=True, capture_output=True, timeout=60,
-        env={**os.environ, "DATABASE_URL": database, "DJANGO_SETTINGS_MODULE": ""},
+        env={**os.environ, "DATABASE_URL": with_driver(database, "psycopg"), "DJANGO_SETTINGS_MODULE": ""},
     )  # fmt: skip
     assert done.stdout == "['accepted'] completed\n", done.stdout + done.stderr

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
+from collections.abc import Iterator
 from dataclasses import fields
 from importlib import import_module
 from inspect import signature
@@ -115,6 +117,29 @@ def test_every_command_is_in_the_reference() -> None:
     """With its arguments and options, as the parser has them: `python docs/draw_commands.py` draws the table."""
     page = (ROOT / "docs" / "cli.md").read_text()
     assert _script("draw_commands").drawn(page) == page, "run `python docs/draw_commands.py`"
+
+
+def test_every_id_of_doctor_is_in_the_reference() -> None:
+    """And no other; `missing-` and `unfit-` stand for what is named after the kind of object."""
+    page = (ROOT / "docs" / "cli.md").read_text().partition("## Doctor")[2].partition("## ")[0]
+    cells = re.findall(r"^\| (`[a-z].*?) \|", page, re.MULTILINE)
+    named = {name for cell in cells for name in re.findall(r"`([a-z-]+)`", cell)}
+    files = [file for folder in ("sagas", "integrations") for file in (ROOT / folder).rglob("*.py")]
+    said = {name for file in files for name in _ids(file) if name and not name.startswith("sagas.")}
+    kinds = {name for name in said if name.endswith("-")}
+    assert kinds == {"missing-", "unfit-"} and all(any(name.startswith(kind) for name in named) for kind in kinds)
+    assert {name for name in named if not name.startswith((*kinds,)) or name in said} == said - kinds
+
+
+def _ids(file: Path) -> Iterator[str]:
+    """What a module gives problems as their ids: the first argument of the three levels, or `id=`."""
+    for call in ast.walk(ast.parse(file.read_text())):
+        if isinstance(call, ast.Call):
+            called = {node.id for node in ast.walk(call.func) if isinstance(node, ast.Name)}  # or one of two
+            ids = call.args[:1] if called & {"_error", "_warning", "_note"} else []
+            ids += [each.value for each in call.keywords if "Problem" in called and each.arg == "id"]
+            texts = [node.value for one in ids for node in ast.walk(one) if isinstance(node, ast.Constant)]
+            yield from (text for text in texts if isinstance(text, str))
 
 
 def test_every_option_is_in_the_reference() -> None:

@@ -1,4 +1,4 @@
-"""The tutorials, followed literally in an empty folder: their sagas survive kill -9."""
+"""The tutorials, followed in an empty folder: their sagas survive kill -9."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sagas.testing.processes import ProcessGroup
 from sagas.testing.servers import Postgres
 from tests.docs.reader import Reader
 
-SLOW = {"sleep(5)": "sleep(60)"}  # a reader has five seconds to kill the worker; a busy machine may need more
+SLOW = {"sleep(30)": "sleep(60)"}  # a reader has half a minute to kill the worker; a busy machine may need more
 
 
 @pytest.fixture

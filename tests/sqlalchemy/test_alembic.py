@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 import uuid
@@ -35,41 +36,11 @@ class Order(HasSagas, Base):
     __tablename__ = "orders"
     id: Mapped[int] = mapped_column(primary_key=True)
 """
-ENV = """
-import asyncio
-from alembic import context
-from sqlalchemy import create_engine
-from sqlalchemy.ext.asyncio import create_async_engine
-from sagas_sqlalchemy.alembic import include_object, including
-from models import Base
-
-URL = {url!r}
-options = dict(target_metadata=Base.metadata, include_object=including(lambda *_: True), compare_type=True,
-               compare_server_default=True, include_schemas={schemas!r})
-
-def run(connection):
-    context.configure(connection=connection, **options)
-    with context.begin_transaction():
-        context.run_migrations()
-
-async def run_async():
-    engine = create_async_engine(URL)
-    async with engine.connect() as connection:
-        await connection.run_sync(run)
-    await engine.dispose()
-
-if context.is_offline_mode():
-    context.configure(url=URL, literal_binds=True, **options)
-    with context.begin_transaction():
-        context.run_migrations()
-elif "asyncpg" in URL:
-    asyncio.run(run_async())
-else:
-    engine = create_engine(URL)
-    with engine.connect() as connection:
-        run(connection)
-    engine.dispose()
-"""
+ENV, ENV_SYNC = [
+    block.text
+    for block in blocks(ROOT / "docs" / "sqlalchemy.md")
+    if block.file == "migrations/env.py" or "is_offline_mode" in block.text
+]
 SCRIPT = '''"""${message}"""
 from alembic import op
 import sqlalchemy as sa
@@ -97,22 +68,35 @@ def downgrade() -> None:
 """
 
 
+def env(url: str, schema: str | None) -> str:
+    """The env.py of docs/sqlalchemy.md, with its end for that driver, and all that Alembic can compare."""
+    text = ENV if "asyncpg" in url else ENV[: ENV.index("\nasync def")] + ENV_SYNC
+    plain = "include_object=include_object"
+    assert plain in text
+    others = f"compare_type=True, compare_server_default=True, include_schemas={schema is not None}"
+    text = text.replace(plain, f"include_object=including(lambda *_: True), {others}")
+    return text.replace("import include_object", "import including")
+
+
 class Project:
     """A user's project with Alembic in it."""
 
     def __init__(self, folder: Path, url: str, schema: str | None) -> None:
         self.folder, versions = folder, folder / "migrations" / "versions"
+        self._env = {**os.environ, "DATABASE_URL": url}
         versions.mkdir(parents=True)
+        (folder / "shop").mkdir()
         (folder / "alembic.ini").write_text("[alembic]\nscript_location = %(here)s/migrations\nprepend_sys_path = .\n")
-        (folder / "models.py").write_text(MODELS.format(schema=schema))
-        (folder / "migrations" / "env.py").write_text(ENV.format(url=url, schemas=schema is not None))
+        (folder / "shop" / "models.py").write_text(MODELS.format(schema=schema))
+        (folder / "migrations" / "env.py").write_text(env(url, schema))
         (folder / "migrations" / "script.py.mako").write_text(SCRIPT)
         (versions / "sagas1.py").write_text(REVISION.format(newest=alembic.NEWEST, schema=schema))
 
     def alembic(self, *words: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "alembic", *words], cwd=self.folder, capture_output=True, text=True, timeout=60
-        )
+            [sys.executable, "-m", "alembic", *words], cwd=self.folder, env=self._env, capture_output=True, text=True,
+            timeout=60,
+        )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

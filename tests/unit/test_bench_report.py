@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from tests.benchmarks.comparisons import COMPARISONS
 from tests.benchmarks.report import (
     Bound,
     Comparison,
@@ -18,7 +20,7 @@ from tests.benchmarks.report import (
     table,
 )
 
-FASTER = Comparison(key="fast", what="work", ours="us", peer="them", bound=Bound.AT_LEAST, floor=10)
+FASTER = Comparison(key="fast", what="work : theirs", ours="us", peer="them", bound=Bound.AT_LEAST, floor=10)
 CHEAPER = Comparison(key="cheap", what="cost", ours="us", peer="them", bound=Bound.AT_MOST, floor=1.8)
 
 
@@ -42,6 +44,19 @@ def test_ratios_pair_the_sides_of_one_round() -> None:
     """A machine that is ten times slower in one round gives the same ratio in that round."""
     outcome = compare(FASTER, [measured(120, 10), measured(12, 1)], {})
     assert list(outcome.ratios) == pytest.approx([12, 12])
+
+
+def test_our_starts_count_where_the_peers_do() -> None:
+    """DBOS takes work by starting it, within its clock; ours is stopped at a backlog that was started before."""
+    rounds = [measured(100, 10)]
+    rounds[0] = {**rounds[0], "us": replace(rounds[0]["us"], notes={"start_seconds": 3.0})}  # 1 s of work after them
+    outcome = compare(FASTER.with_starts(), rounds, {})
+    assert outcome.ours == pytest.approx(25) and outcome.ratio == pytest.approx(2.5)
+    assert outcome.comparison.key == "fast-starts" and outcome.comparison.what == "work, with our starts : theirs"
+    assert compare(FASTER, rounds, {}).ratio == pytest.approx(10), "and the row beside it stays what it was"
+    theirs = [one for one in COMPARISONS if one.peer.startswith("dbos.") and one.bound is Bound.AT_LEAST]
+    counted, alone = ({(one.ours, one.peer) for one in theirs if one.starts is it} for it in (True, False))
+    assert counted == alone and len(alone) == 9, "each rate of theirs has both rows"
 
 
 def test_rate_below_its_floor_is_missed_and_named() -> None:
