@@ -1,6 +1,6 @@
 # Everything runs in .venv, which is made here; servers are started by the tests and the demo themselves.
 
-PYTHON ?= python3
+PYTHON ?=
 VENV := .venv/bin/python
 PIP := $(VENV) -m pip --disable-pip-version-check install --quiet
 
@@ -61,7 +61,7 @@ soak: .venv/installed-dev
 chaos: .venv/installed-dev
 	$(VENV) -m tests.chaos --minutes $(or $(MINUTES),3) $(if $(SEED),--seed $(SEED))
 
-docs: .venv/installed-dev
+docs: .venv/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(VENV) -m mkdocs build --strict --quiet
 	@echo "Open build/site/index.html"
 
@@ -80,13 +80,15 @@ bench-growth: .venv/installed-dev
 bench-quick: .venv/installed-dev
 	$(VENV) -m tests.benchmarks.quick
 
-# A Python without ensurepip (Debian without python3-venv) lends its own pip.
+# Wheels of a Postgres are there for Python 3.11 to 3.13, so that one of these is looked for, whatever python3 is. A Python
+# without ensurepip (Debian without python3-venv) lends its own pip.
 .venv/made:
-	@set -e; \
-	for python in "$(PYTHON)" python3.13 python3.12 python3.11 python3; do \
-	  if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found="$$python"; break; fi; \
+	@set -e; found="$(PYTHON)"; \
+	for python in python3 python3.13 python3.12 python3.11; do \
+	  if [ -n "$$found" ]; then break; fi; \
+	  if "$$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; then found="$$python"; fi; \
 	done; \
-	if [ -z "$$found" ]; then echo "Python 3.11 or newer not found; use make PYTHON=/path/to/python3" >&2; exit 1; fi; \
+	if [ -z "$$found" ]; then echo "Python 3.11 to 3.13 not found; use make PYTHON=/path/to/python3" >&2; exit 1; fi; \
 	"$$found" -m venv --clear .venv >/dev/null 2>&1 || { \
 	  "$$found" -m venv --clear --without-pip .venv; \
 	  "$$found" -m pip --disable-pip-version-check --python .venv/bin/python install --quiet pip; }

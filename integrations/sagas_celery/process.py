@@ -10,13 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 from billiard import current_process
-from celery import signals
+from celery import Celery, signals
 
 from sagas import ports
 from sagas.embedded import end_process
 from sagas.errors import SagaError
 from sagas.worker import Worker
-from sagas_celery.checks import problems
 from sagas_outbox.claims import Held
 from sagas_outbox.link import Link
 
@@ -71,13 +70,8 @@ def _report(reason: str) -> None:
 
 
 @signals.worker_init.connect
-def _check(sender: Any = None, **_: Any) -> None:
-    """Refuse to start where the configuration defeats the engine. Celery logs any other exception and goes on."""
+def _begin(**_: Any) -> None:
     _draining[0] = 0
-    fatal = [problem for problem in problems(getattr(sender, "app", None)) if problem.fatal]
-    if fatal:
-        why = "\n".join(f"{problem.id}: {problem.message}. {problem.hint}" for problem in fatal)
-        raise SystemExit(f"This worker does not start, because its Celery app would defeat sagas:\n{why}")
 
 
 @signals.celeryd_after_setup.connect
@@ -105,17 +99,18 @@ def load_at_start(name: str, load: Callable[[], object]) -> None:
     signals.worker_init.connect(loading, weak=False, dispatch_uid=f"sagas: load {name}")
 
 
-def check_at_start(name: str, check: Callable[[], object]) -> None:
+def check_at_start(name: str, check: Callable[[Celery | None], object]) -> None:
     """Have a worker look at something when it starts, after what was asked for before.
 
     Args:
         name: what it is about, for people.
-        check: raises a `SagaError` where the worker had better not start.
+        check: is given the worker's app; raises a `SagaError` where the worker had better not start. Celery logs any
+            other exception, and goes on.
     """
 
-    def checking(**_: Any) -> None:
+    def checking(sender: Any = None, **_: Any) -> None:
         try:
-            check()
+            check(getattr(sender, "app", None))
         except SagaError as problem:
             raise SystemExit(f"This worker does not start, because of {name}:\n{problem}") from problem
 

@@ -39,7 +39,8 @@ class SagasConfig(AppConfig):
         register(checks.check_celery_deployment, "sagas", deploy=True)
         if find_spec("celery") is not None:
             import_module("sagas_celery.tasks")  # a worker that does not know the task would throw its messages away
-            import_module("sagas_celery.process").check_at_start("the checks of this project", checks.insist)
+            process = import_module("sagas_celery.process")
+            process.check_at_start("the checks of this project", lambda _: checks.insist())
             _make_transactional()
         import_module("sagas_django.signals").connect()
         autodiscover_modules("sagas")

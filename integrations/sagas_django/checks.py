@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.apps import AppConfig, apps
 from django.core.checks import CheckMessage, Error, Warning, run_checks
@@ -34,6 +34,9 @@ from sagas.schedules.declaration import DEFAULT, schedules
 from sagas.store.schema_files import NAMES
 from sagas_django.conf import definitions_file, sagas_settings
 from sagas_outbox.rights import denial
+
+if TYPE_CHECKING:
+    from celery import Celery
 
 OLDEST_POSTGRES = 150000
 SCHEMA = len(NAMES)  # the version of the tables that this code needs
@@ -50,9 +53,22 @@ def insist() -> None:
     """
     if os.environ.get("CELERY_SKIP_CHECKS"):  # Celery's own switch
         return
-    found = [each for each in run_checks(tags=["sagas"], databases=[]) if each.is_serious() and not each.is_silenced()]
-    if found:
-        raise ConfigurationError("\n".join(f"{each.id}: {each.msg} {each.hint or ''}".strip() for each in found))
+    _refuse(run_checks(tags=["sagas"], databases=[]))
+
+
+def insist_on_celery(app: Celery) -> None:
+    """Refuse an app that would defeat sagas, also where `sagas_celery` is not installed: a relay publishes to it.
+
+    Raises:
+        ConfigurationError: for all that is wrong with it at once.
+    """
+    _refuse(_celery(app))
+
+
+def _refuse(found: Sequence[CheckMessage]) -> None:
+    errors = [each for each in found if each.is_serious() and not each.is_silenced()]
+    if errors:
+        raise ConfigurationError("\n".join(f"{each.id}: {each.msg} {each.hint or ''}".strip() for each in errors))
 
 
 def check_settings(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
@@ -236,21 +252,21 @@ def check_celery(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Chec
     no broker, and a project may have a Celery app for other things."""
     if not apps.is_installed("sagas_celery"):
         return []
-    return _celery(deploy=False)
+    return _celery()
 
 
 def check_celery_deployment(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
     """What of the Celery app matters in production only."""
     if not apps.is_installed("sagas_celery"):
         return []
-    usual = {message.id for message in _celery(deploy=False)}
+    usual = {message.id for message in _celery()}
     return [message for message in _celery(deploy=True) if message.id not in usual]
 
 
-def _celery(*, deploy: bool) -> list[CheckMessage]:
+def _celery(app: Celery | None = None, *, deploy: bool = False) -> list[CheckMessage]:
     from sagas_celery.doctor import misconfigured
 
     return [
         (Error if problem.level is Level.ERROR else Warning)(problem.message, hint=problem.hint, id=problem.id)
-        for problem in misconfigured(deploy=deploy)
+        for problem in misconfigured(app, deploy=deploy)
     ]

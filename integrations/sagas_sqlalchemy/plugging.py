@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import re
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -168,14 +169,15 @@ def has_revision(folder: Path) -> bool:
 
 
 def _scripts(folder: Path) -> Path | None:
-    """Where Alembic's scripts are; None: the project has no Alembic."""
-    ini = folder / "alembic.ini"
-    if not ini.exists():
+    """Where Alembic's scripts are; None: the project has no Alembic. What pyproject.toml says comes first, as there."""
+    ini, project = folder / "alembic.ini", folder / "pyproject.toml"
+    options = tomllib.loads(project.read_text()).get("tool", {}).get("alembic") if project.exists() else None
+    if options is None and not ini.exists():
         return None
     parser = configparser.RawConfigParser()
     parser.read(ini)
-    place = parser.get("alembic", "script_location", fallback="alembic").replace("%(here)s", str(folder))
-    return folder / place
+    found = (options or {}).get("script_location") or parser.get("alembic", "script_location", fallback="alembic")
+    return folder / str(found).replace("%(here)s", str(folder))
 
 
 def _versions(scripts: Path) -> list[str]:

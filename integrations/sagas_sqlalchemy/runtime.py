@@ -204,10 +204,13 @@ class Sagas:
                 self._loaded = False
                 raise
 
-    def _before_work(self) -> None:
+    def _before_work(self, app: Any) -> None:
+        """What a Celery worker with this app looks at when it starts."""
+        from sagas_celery.doctor import misconfigured
         from sagas_sqlalchemy import checks
 
         if _runtimes.get(self.name) is self:  # not closed since
+            checks.insist(misconfigured(app), "sagas --app ...")
             checks.before_work(self)
 
     def close(self) -> None:

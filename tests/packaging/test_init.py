@@ -274,6 +274,18 @@ def test_the_session_factory_is_used(db: str, source: str, start: str, circle: b
     compile(saga, "sagas.py", "exec")
 
 
+@pytest.mark.parametrize("also_ini", [False, True])
+def test_alembic_that_is_set_up_in_pyproject(also_ini: bool, tmp_path: Path) -> None:
+    """As `alembic init --template pyproject` does it: the revision goes where Alembic looks."""
+    (tmp_path / "models.py").write_text(MODELS)
+    (tmp_path / "db.py").write_text("engine = create_engine(URL)\n")
+    (tmp_path / "pyproject.toml").write_text('[tool.alembic]\nscript_location = "%(here)s/migrations"\n')
+    if also_ini:
+        (tmp_path / "alembic.ini").write_text("[alembic]\nsqlalchemy.url = postgresql+psycopg:///\n")
+    (revision,) = [each for each in look(tmp_path) if each.what == "a revision that makes the tables"]
+    assert revision.file == tmp_path / "migrations" / "versions" / "sagas_1.py"
+
+
 def alembic_in(folder: Folder, models: str = MODELS) -> None:
     """An application with Alembic, and nothing of ours but what is in its models."""
     folder.write("shop/__init__.py", "")

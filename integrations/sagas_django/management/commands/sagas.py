@@ -17,6 +17,7 @@ from sagas.commanding import JSON, Argument, carry_out, visible
 from sagas.errors import SagaError
 from sagas.operate_commands import COMMANDS
 from sagas.rights import WORKER, explained
+from sagas_django.checks import insist_on_celery
 from sagas_django.conf import publishers
 from sagas_django.operate import DjangoDesk
 from sagas_django.plugging import look
@@ -106,8 +107,10 @@ class Command(BaseCommand):
 
         DjangoDesk(database).check_ready()
         store = DjangoStore(database)
+        found = celery_app(app)
+        insist_on_celery(found)
         publisher = CeleryPublisher(
-            celery_app(app), database, timeout=store.settings.publish_timeout, publishers=publishers()
+            found, database, timeout=store.settings.publish_timeout, publishers=publishers()
         )  # fmt: skip
         serving.relay(store, publisher, queues=queue, say=self._say)
 
