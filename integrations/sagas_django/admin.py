@@ -201,6 +201,12 @@ class OutboxAdmin(ReadOnlyAdmin):
     search_fields = ("saga_id",)
     search_help_text = _("Exactly a saga's id")
     ordering = ("id",)
+    fields = (
+        "shown_saga", "kind", "step", "direction", "queue", "priority", "lane", "ordering_key", "place", "due_at",
+        "timer_at", "holder", "token", "publishes", "deliveries", "failures", "first_begun_at", "progress", "headers",
+        "shown_payload",
+    )  # fmt: skip
+    readonly_fields = ("shown_saga", "shown_payload")
 
     def get_queryset(self, request: HttpRequest) -> Rows:
         return super().get_queryset(request).defer("payload", "headers")
@@ -235,6 +241,13 @@ class OutboxAdmin(ReadOnlyAdmin):
     @admin.display(description=_("deliveries"))
     def shown_deliveries(self, row: OutboxRow) -> int:
         return int(row.deliveries)
+
+    @admin.display(description=_("payload"))
+    def shown_payload(self, row: OutboxRow) -> str | None:
+        """What a request says, and the signal or result that comes with it as it may be shown."""
+        if not isinstance(row.payload, dict):
+            return None
+        return _as_text({name: shown_value(value) for name, value in row.payload.items()})
 
 
 @admin.register(DedupeRecord)
@@ -274,7 +287,11 @@ class DedupeAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("response"))
     def shown_response(self, record: DedupeRecord) -> str | None:
-        return None if record.response is None else json.dumps(shown_value(record.response))[:MOST_PAYLOAD]
+        return None if record.response is None else _as_text(shown_value(record.response))
+
+
+def _as_text(payload: Any) -> str:
+    return json.dumps(payload)[:MOST_PAYLOAD]
 
 
 def _number(text: str) -> bool:

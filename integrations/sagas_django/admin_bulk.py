@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import ALL_VAR, ERROR_FLAG, PAGE_VAR
 from django.core.exceptions import SuspiciousOperation
 from django.db import connections
 from django.http import HttpRequest, QueryDict
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 GROUP: Final = "group:"
 FILTERS: Final = "filters:"
+NOT_FILTERS: Final = (PAGE_VAR, ALL_VAR, ERROR_FLAG)  # what else a list has in its URL: which page of it was looked at
 MOST_FAILED: Final = 10_000  # parked sagas that are looked at for groups
 MOST_ENDED: Final = 1_000  # and those that have ended
 MOST_GROUPS: Final = 100
@@ -75,7 +77,10 @@ def ids_in(
         found = failures(alias, "failures_sagas", token=scope.removeprefix(GROUP), limit=limit, before=before)
         return [each["id"] for each in found]
     seen = copy.copy(request)
-    seen.GET = QueryDict(scope.removeprefix(FILTERS))
+    narrowed = QueryDict(scope.removeprefix(FILTERS), mutable=True)
+    for name in NOT_FILTERS:
+        narrowed.pop(name, None)
+    seen.GET = QueryDict(narrowed.urlencode())
     try:
         sagas = admin.get_changelist_instance(seen).get_queryset(seen).order_by("-pk")
     except (IncorrectLookupParameters, SuspiciousOperation):

@@ -11,10 +11,10 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from sagas import machine
 from sagas.registry import registry
-from sagas.states import State, Status
+from sagas.states import Status
 from sagas_django.admin_base import names_of
+from sagas_django.operate import in_status
 from sagas_django.wording import STATUS, word
 
 OPEN = "open"
@@ -39,12 +39,6 @@ class StatusFilter(admin.SimpleListFilter):
             return queryset.filter(in_status(Status(value or "")))
         except ValueError:
             return queryset
-
-
-def in_status(status: Status) -> Q:
-    """Sagas in a status, said so that the partial indexes for open and parked sagas apply."""
-    finished, works = machine.finished(State(status, 0)), status in machine.DIRECTION
-    return Q(status=status, finished_at__isnull=not finished, parked_from__isnull=finished or works)
 
 
 class NameFilter(admin.SimpleListFilter):

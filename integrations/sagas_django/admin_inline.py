@@ -23,6 +23,7 @@ class SagaFormSet(BaseModelFormSet):
     """The newest sagas of one instance. It takes nothing from a request and saves nothing."""
 
     most = 20
+    using: str | None = None  # database alias
 
     def __init__(
         self, data: Any = None, files: Any = None, *, instance: models.Model | None = None, queryset: Any = None,
@@ -39,7 +40,7 @@ class SagaFormSet(BaseModelFormSet):
     def _found(self) -> list[SagaRow]:
         if self.instance is None or self.instance._state.adding or self.allowed.query.is_empty():
             return []
-        return list(sagas_of(self.instance).defer("headers")[: self.most + 1])
+        return list(sagas_of(self.instance, self.using).defer("headers")[: self.most + 1])
 
     @property
     def more(self) -> bool:
@@ -85,8 +86,12 @@ class SagaInline(admin.TabularInline):
 
     Put it into `inlines` of any `ModelAdmin`. It is shown to users who may view sagas, costs one query, and changes
     nothing.
+
+    Attributes:
+        using: the database alias that the sagas are in; None: see `sagas_of`.
     """
 
+    using: str | None = None
     model = SagaRow
     formset: Any = SagaFormSet
     template = "admin/sagas/inline.html"
@@ -102,7 +107,9 @@ class SagaInline(admin.TabularInline):
         css = {"all": ["sagas_django/admin.css"]}  # noqa: RUF012 - as Django has it
 
     def get_formset(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> Any:
-        return modelformset_factory(SagaRow, formset=self.formset, fields=(), extra=0, max_num=0)
+        made: Any = modelformset_factory(SagaRow, formset=self.formset, fields=(), extra=0, max_num=0)
+        made.using = self.using
+        return made
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False

@@ -9,7 +9,7 @@ from typing import Any
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.contenttypes.models import ContentType
-from django.db import connections, transaction
+from django.db import connections, router, transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
@@ -23,6 +23,8 @@ from sagas_django.wording import from_now
 from sagas_outbox.queries import query
 
 MOST_PAYLOAD = 10_000  # characters
+MOST_AT_ONCE = 1_000  # messages; each gets an entry in the admin's log
+EVERY = "manage.py sagas messages replay all"
 STATE = {"waiting": gettext_lazy("waiting"), "dead": gettext_lazy("dead"), "sent": gettext_lazy("sent")}
 
 
@@ -83,14 +85,21 @@ class MessageAdmin(ReadOnlyAdmin):
     @admin.action(permissions=["replay"], description=gettext_lazy("Send dead messages again"))
     def replay_messages(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         """Those of the chosen that are dead wait again, as if they had never failed."""
-        ids = [str(id) for id in queryset.filter(state="dead").values_list("message_id", flat=True)]
-        with transaction.atomic(using=queryset.db), connections[queryset.db].cursor() as cursor:
-            cursor.execute(query("sagas_outbox", "replay_messages"), {"ids": ids, "every": False, "now": None})
-            done = [str(id) for (id,) in cursor.fetchall()]
-        for id in done:
-            LogEntry.objects.create(
-                user_id=request.user.pk, content_type=ContentType.objects.get_for_model(MessageRow),
-                object_repr=id, action_flag=CHANGE, change_message=_("sent again"),
+        found = queryset.filter(state="dead").values_list("message_id", flat=True)[: MOST_AT_ONCE + 1]
+        ids = [str(id) for id in found]
+        if len(ids) > MOST_AT_ONCE:
+            said = _("At most %(most)d messages at once: narrow the list, or run `%(command)s`.")
+            self.message_user(request, said % {"most": MOST_AT_ONCE, "command": EVERY}, messages.ERROR)
+            return
+        kind, alias = ContentType.objects.get_for_model(MessageRow), queryset.db
+        with transaction.atomic(using=router.db_for_write(LogEntry)), transaction.atomic(using=alias):
+            with connections[alias].cursor() as cursor:
+                cursor.execute(query("sagas_outbox", "replay_messages"), {"ids": ids, "every": False, "now": None})
+                done = [str(id) for (id,) in cursor.fetchall()]
+            LogEntry.objects.bulk_create(
+                LogEntry(user_id=request.user.pk, content_type=kind, object_repr=id, action_flag=CHANGE,
+                         change_message=_("sent again"))
+                for id in done
             )  # fmt: skip
         said = ngettext("%(count)d dead message is sent again", "%(count)d dead messages are sent again", len(done))
         self.message_user(request, said % {"count": len(done)}, messages.SUCCESS if done else messages.WARNING)

@@ -23,11 +23,12 @@ REDO = "redo"
 
 
 class RedoForm(AskForm):
-    """Which step, and that it is known what that means."""
+    """Which step, that it is known what that means, and the saga as it was looked at."""
 
+    seen = forms.IntegerField(widget=forms.HiddenInput)
     step = forms.ChoiceField(label=gettext_lazy("Step"))
     sure = forms.BooleanField(label=gettext_lazy("I have made sure: it did not happen, or it may happen twice"))
-    field_order = ("nonce", "step", "sure", "reason")
+    field_order = ("nonce", "seen", "step", "sure", "reason")
 
     def __init__(self, *given: Any, steps: list[str], **named: Any) -> None:
         super().__init__(*given, **named)
@@ -66,12 +67,15 @@ class RedoAdmin(AskingAdmin):
             raise PermissionDenied
         saga = self.one(request, saga_id)
         if request.method != "POST":
-            return self._redo_page(request, saga, RedoForm(initial={"nonce": uuid4()}, steps=_steps(saga)))
+            fresh = {"nonce": uuid4(), "seen": saga.seq}
+            return self._redo_page(request, saga, RedoForm(initial=fresh, steps=_steps(saga)))
         form = RedoForm(request.POST, steps=[name for name in (request.POST.get("step"),) if name])
         if not form.is_valid():
             return self._redo_page(request, saga, RedoForm(request.POST, steps=_steps(saga)))
         given = form.cleaned_data
-        question = Question(kind=REDO, reason=given["reason"], nonce=given["nonce"], step=given["step"])
+        question = Question(
+            kind=REDO, reason=given["reason"], nonce=given["nonce"], step=given["step"], seen=given["seen"]
+        )  # fmt: skip
         self._tell(request, REDO, ask_each(self, request, [saga], question), [saga.pk])
         return HttpResponseRedirect(self.page_of(saga))
 

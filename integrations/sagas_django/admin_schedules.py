@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 from uuid import uuid4
 
 from django import forms
-from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.widgets import AdminTextareaWidget
@@ -33,7 +31,7 @@ from sagas_django.admin_base import ReadOnlyAdmin, moment
 from sagas_django.models import SagaRow, ScheduleRow
 from sagas_django.operate import rows
 from sagas_django.store import DjangoStore
-from sagas_django.wording import STATUS, from_now, word
+from sagas_django.wording import STATUS, from_now, here, word
 
 ASK: Final = ("GET", "HEAD", "POST")
 SHOWN: Final = 5  # ticks on the page of a schedule
@@ -84,8 +82,8 @@ class ScheduleAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("next tick"))
     def shown_next(self, row: ScheduleRow) -> SafeString | None:
-        ticks = _here(state.next_ticks(row, 1))
-        return moment(ticks[0], from_now(ticks[0])) if ticks else None
+        ticks = state.next_ticks(row, 1)
+        return moment(here(ticks[0]), from_now(ticks[0])) if ticks else None
 
     @admin.display(description=gettext_lazy("last run"))
     def shown_last(self, row: ScheduleRow) -> SafeString | None:
@@ -115,10 +113,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
         context.update({
             "title": _("Schedule"), "schedule": obj, "timing": self.shown_timing(obj), "row": found,
             "declared": state.declared(obj) is not None,
-            "ticks": [
-                (tick.isoformat(" ", "seconds"), from_now(here))
-                for tick in state.next_ticks(obj, SHOWN) for here in _here([tick])
-            ],
+            "ticks": [(tick.isoformat(" ", "seconds"), from_now(tick)) for tick in state.next_ticks(obj, SHOWN)],
             "remarks": list(state.remarks(obj, found.late, wording)), "last_url": self._last_url(obj),
             "last_status": word(STATUS, found.last_status),
             "buttons": [
@@ -202,8 +197,3 @@ class ScheduleAdmin(ReadOnlyAdmin):
             self.log_change(request, row, _("%(action)s: %(reason)s") % said)
             done[kind](wire)
         return _("%(action)s: %(schedule)s") % said
-
-
-def _here(ticks: list[datetime]) -> list[datetime]:
-    """Moments as Django has them: in projects without time zones, naive."""
-    return [timezone.make_naive(tick) if timezone.is_aware(tick) and not settings.USE_TZ else tick for tick in ticks]

@@ -20,7 +20,7 @@ from sagas.events import Direction, Kind, Source
 from sagas.operate import bounded
 from sagas.states import State
 from sagas_django.models import LogEntry, OutboxRow, SagaRow
-from sagas_django.wording import DIRECTION, KIND, REQUEST, SOURCE, clock, from_now, span, word
+from sagas_django.wording import DIRECTION, KIND, REQUEST, SOURCE, clock, from_now, here, span, word
 from sagas_outbox.queries import query
 
 MOST_ENTRIES: Final = 200  # of a log, on one page
@@ -100,7 +100,7 @@ def _entry(row: dict[str, Any]) -> TimelineEntry:
 
 
 def _moment(seconds: Any) -> datetime | None:
-    return datetime.fromtimestamp(seconds, UTC) if isinstance(seconds, int | float) else None
+    return here(datetime.fromtimestamp(seconds, UTC)) if isinstance(seconds, int | float) else None
 
 
 def _payload_label(kind: str) -> str:

@@ -148,6 +148,7 @@ def _stuck(alias: str) -> list[dict[str, Any]] | None:
         with connections[alias].cursor() as cursor:
             cursor.execute("select set_config('statement_timeout', %s, true)", [str(PATIENCE)])
         found = measure.find_stuck(partial(rows, alias), sagas_settings(), limit=MOST_NAMED)
+        transaction.set_rollback(True, using=alias)  # or a transaction around this one would keep the setting
         return [
             {"id": each.id, "label": f"{each.name} {each.key}", "why": word(STUCK, each.reason),
              "since": age(each.since)}

@@ -133,6 +133,8 @@ WORDS = (
     gettext_noop("It goes on by itself when its turn comes; a wider limit lets more of them work at a time."),
     gettext_noop("%(step)s waits in the line of %(line)s, which %(name)s %(id)s (key %(key)s) is first in"),
     gettext_noop("work in queue %(queue)s has been due since %(until)s (%(left)s), and nobody takes it"),
+    gettext_noop("has lost its work: it has no row in the outbox"),
+    gettext_noop("Make its row again from its log, once no worker can still be at it."),
     gettext_noop("its row cannot be read"),
     gettext_noop("its definition has no step %(step)s"),
     gettext_noop("Start this where the code of the application is that has it; workers need that code too."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from django.db import models
@@ -12,3 +13,10 @@ class IntegersField(models.Field):
 
     def db_type(self, connection: Any) -> str:
         return "integer[]"
+
+    def value_to_string(self, obj: models.Model) -> str:
+        return json.dumps(self.value_from_object(obj))
+
+    def to_python(self, value: Any) -> Any:
+        """What a fixture holds is JSON."""
+        return json.loads(value) if isinstance(value, str) else value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.db import models
+from django.db import connections, models, router
 from django.utils.translation import gettext_lazy as _
 
 from sagas_django import inner_models as inner_models  # models, too: Django looks for them here
@@ -77,13 +77,26 @@ class HasSagas(models.Model):
         return sagas_of(self)
 
 
-def sagas_of(instance: models.Model) -> models.QuerySet[SagaRow]:
-    """The sagas of any model's instance, newest first; none while it is not saved."""
-    sagas = SagaRow.objects.using(instance._state.db).order_by("-id")
+def sagas_of(instance: models.Model, using: str | None = None) -> models.QuerySet[SagaRow]:
+    """The sagas of any model's instance, newest first; none while it is not saved.
+
+    Args:
+        instance: what they are about.
+        using: the database alias that they are in. None: that of the instance, or where that is none for sagas, the one
+            that the router reads them from.
+    """
+    sagas = SagaRow.objects.using(using or _home(instance._state.db)).order_by("-id")
     if instance.pk is None:
         return sagas.none()
     subject_type, subject_id = subject_of(instance)
     return sagas.filter(subject_type=subject_type, subject_id=subject_id)
+
+
+def _home(alias: str | None) -> str | None:
+    """An alias, if it may hold sagas; None: ask the router."""
+    if alias and connections[alias].vendor == "postgresql" and router.allow_migrate_model(alias, SagaRow):
+        return alias
+    return None
 
 
 class LogEntry(ReadOnly):

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import reduce
 from importlib.util import find_spec
+from operator import or_
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from django.db import connections
+from django.db.models import Q
 
-from sagas import operate
+from sagas import machine, operate
 from sagas.desk import PACKAGE, connected
 from sagas.doctor import Level, Problem
 from sagas.errors import StoreNotReady
 from sagas.ports import Connection
+from sagas.states import State, Status
 from sagas.store import rows as rows_module
 from sagas.wording import Wording
 from sagas_django import wording
@@ -73,7 +77,7 @@ class DjangoDesk:
     ) -> list[SagaRow]:  # fmt: skip
         sagas = SagaRow.objects.using(self.name).defer("headers").order_by("-id")
         if statuses:
-            sagas = sagas.filter(status__in=statuses)
+            sagas = sagas.filter(reduce(or_, (in_status(Status(status)) for status in statuses)))
         if name:
             sagas = sagas.filter(name=name)
         if version is not None:
@@ -95,6 +99,12 @@ class DjangoDesk:
 
     def log(self, saga: UUID) -> list[LogEntry]:
         return list(LogEntry.objects.using(self.name).filter(saga_id=saga).order_by("seq"))
+
+
+def in_status(status: Status) -> Q:
+    """Sagas in a status, said so that the partial indexes for open and parked sagas apply."""
+    finished, works = machine.finished(State(status, 0)), status in machine.DIRECTION
+    return Q(status=status, finished_at__isnull=not finished, parked_from__isnull=finished or works)
 
 
 def rows(alias: str, name: str, parameters: dict[str, Any]) -> list[Any]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 from typing import Any, ClassVar, Final
 
 import msgspec
 from django import forms
 from django.contrib.admin.widgets import AdminTextareaWidget, AdminTextInputWidget
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from msgspec import inspect as types
 
@@ -93,6 +95,8 @@ class SignalForm(AskForm):
 
 
 def _value(part: Part, given: Any) -> Any:
+    if isinstance(given, datetime) and timezone.is_naive(given):  # USE_TZ = False
+        return timezone.make_aware(given, timezone.get_default_timezone())
     return given if part.values is None else part.values.get(given)
 
 

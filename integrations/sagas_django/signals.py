@@ -60,4 +60,5 @@ def _send(happening: Happening) -> None:
                     happening.saga_id, happening.key, happening.kind, exc_info=answer,
                 )  # fmt: skip
     finally:
-        connections.close_all()  # those of this thread
+        if hooks.in_own_thread():
+            connections.close_all()

@@ -11,7 +11,8 @@ from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from psycopg.pq import TransactionStatus
 
 from sagas.testing.borrowed import lend, sheltered
-from sagas_django.store import DjangoLocal, DjangoStore
+from sagas_django.local import DjangoLocal
+from sagas_django.store import DjangoStore, local_on, note_open
 
 
 class BorrowedDjangoStore(DjangoStore):
@@ -23,11 +24,12 @@ class BorrowedDjangoStore(DjangoStore):
 
     @contextmanager
     def local(self) -> Iterator[DjangoLocal]:
-        with transaction.atomic(using=self.name):
+        with transaction.atomic(using=self.name), local_on(connections[self.name]):
             yield DjangoLocal(self.name)
 
     def between(self) -> None:
         """The connection is the test's: whether it is stale is not ours to say."""
+        note_open()
 
     @contextmanager
     def shelter(self) -> Iterator[None]:

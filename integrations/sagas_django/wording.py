@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
+from django.conf import settings
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext_lazy
@@ -63,14 +64,21 @@ def span(length: timedelta) -> str:
     return _("%(s)d s") % {"s": whole}
 
 
+def here(moment: datetime) -> datetime:
+    """A moment as Django has them: naive in projects without time zones."""
+    if settings.USE_TZ or not timezone.is_aware(moment):
+        return moment
+    return timezone.make_naive(moment, timezone.get_default_timezone())
+
+
 def age(moment: datetime) -> str:
     """How long ago a moment was."""
-    return span(timezone.now() - moment)
+    return span(timezone.now() - here(moment))
 
 
 def from_now(moment: datetime) -> str:
     """When a moment is, seen from now."""
-    left = moment - timezone.now()
+    left = here(moment) - timezone.now()
     if left <= timedelta(0):
         return _("%(span)s ago") % {"span": span(-left)}
     return _("in %(span)s") % {"span": span(left)}

@@ -17,7 +17,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from sagas import clock as engine
-from sagas import machine
+from sagas import hooks, machine
 from sagas.duty import duty_of
 from sagas.errors import ConfigurationError
 from sagas.events import Answer, Event
@@ -165,14 +165,18 @@ class Drain:
         self.worker = KitWorker(self.store)
         log.addHandler(self.ear)
         try:
-            for _ in range(self.moves):
-                if not self._move():
-                    return self.worker.ran
-            self.out_of_moves = self._next() is not None
+            with hooks.told_here(self.store.shelter):
+                self._move_all()
             return self.worker.ran
         finally:
             log.removeHandler(self.ear)
             self.worker.stop()
+
+    def _move_all(self) -> None:
+        for _ in range(self.moves):
+            if not self._move():
+                return
+        self.out_of_moves = self._next() is not None
 
     def check(self) -> None:
         """See that every saga that was run has finished or waits for a signal, and that no other work is left.

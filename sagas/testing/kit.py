@@ -171,10 +171,10 @@ class SagasMixin(unittest.TestCase):
     """Put it before Django's `TestCase`: `self.sagas` is the kit, and is reset after each test."""
 
     def setUp(self) -> None:
-        super().setUp()
-        since.begin()
+        since.begin()  # what the other base classes prepare is the test's
         self.addCleanup(reset)
         self.sagas = Kit()
+        super().setUp()
 
 
 def drain(*, using: Any = None, **options: Any) -> list[Ran]:

@@ -20,9 +20,11 @@ from pytest_django import DjangoAssertNumQueries
 from sagas import NOT_DONE, Refused
 from sagas.states import Status
 from sagas_django import admin_base, admin_timeline
-from sagas_django.admin_filters import in_status, known_names, search_sagas
+from sagas_django.admin_filters import known_names, search_sagas
 from sagas_django.models import DedupeRecord, LogEntry, OutboxRow, SagaRow
+from sagas_django.operate import in_status
 from tests.shop.sagas import Asked, Everything, Kinds, Ordered, Pivoted, Trip
+from tests.shop.waiting import Hurried, Sleeper
 from tests.shop.world import World
 from tests.support.stories import begin, drain
 
@@ -378,12 +380,19 @@ def test_colours_are_the_admins_own() -> None:
     assert not re.search(r"#[0-9a-fA-F]{3,8}\b|rgb|hsl", rules)
 
 
-def test_works_where_time_zones_are_off(client: Client, settings: Any) -> None:
-    """USE_TZ = False gives naive times."""
-    saga = begin(Trip, "naive")
+@pytest.mark.django_db(transaction=True)
+def test_works_where_time_zones_are_off(client: Client, world: World, quiet: None, settings: Any) -> None:
+    """USE_TZ = False gives naive times, and what the log and the saga row say of moments is aware."""
+    world.plan("charge", ConnectionError("no reply"), saga="naive")
+    sagas = [begin(Trip, "naive"), begin(Hurried, "waits"), begin(Sleeper, "sleeps")]
+    drain()
+    sagas.append(begin(Trip, "under way"))
     settings.USE_TZ = False
-    detail(client, saga)
-    page(client, LIST)
+    html = "".join(detail(client, saga) for saga in sagas)
+    assert "review waits for a signal" in html and "nap sleeps until" in html
+    for url in (LIST, *(f"{LIST}{name}/" for name in ("dashboard", "queues", "locks", "failures"))):
+        page(client, url)
+    page(client, "/admin/sagas/outboxrow/")
 
 
 def test_registered_models() -> None:

@@ -22,6 +22,7 @@ from sagas.queues import Limits, limit
 from sagas.states import Status
 from sagas.tally import EXPIRED, RETRIES, Tally
 from sagas_django.admin_timeline import fetch
+from sagas_django.board import board
 from sagas_django.models import OutboxRow, SagaRow
 from sagas_django.operate import rows
 from sagas_django.store import DjangoStore
@@ -61,6 +62,15 @@ def there(monkeypatch: pytest.MonkeyPatch, shop: str) -> Presence:
     found.note_if_due(link)
     link.close()
     return found
+
+
+def test_its_patience_is_not_that_of_the_request() -> None:
+    """With ATOMIC_REQUESTS the page is within a transaction, whose later queries have the time they always had."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("set local statement_timeout = '7s'")
+        assert board(SagaRow.objects.all())["stuck"] == []
+        cursor.execute("show statement_timeout")
+        assert cursor.fetchone() == ("7s",)
 
 
 def test_trouble_comes_first(root: Client, world: World, there: Presence) -> None:

@@ -9,17 +9,20 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from django.contrib.sessions.models import Session
 from django.core import checks
-from django.db import models, transaction
+from django.db import models, router, transaction
 from django.test import Client
+from django.test.testcases import DatabaseOperationForbidden
 from django.urls import reverse
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
-from sagas_django.admin_inline import SagaFormSet
+from sagas_django.admin_inline import SagaFormSet, SagaInline
 from sagas_django.models import HasSagas, SagaRow, sagas_of
 from tests.integration.test_admin import make_saga, text_of
 from tests.shop.models import Order
 from tests.shop.sagas import Ordered, Trip
+
+from .conftest import database_alias
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.support.back_office")]
 
@@ -84,6 +87,25 @@ def test_a_proxy_is_the_same_subject(db: None) -> None:
     finally:
         Prepaid._meta.apps.all_models["shop"].pop("prepaid")
         Prepaid._meta.apps.clear_cache()
+
+
+@pytest.mark.parametrize("engine", ["sqlite3", "postgresql"])
+def test_an_object_in_another_database(
+    client: Client, engine: str, monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    """One that holds no sagas: those about it are looked for where the router reads them, or where one says."""
+    order = Order.objects.create(title="tea")
+    saga = started(order, "elsewhere")
+    allowed = router.allow_migrate_model
+    monkeypatch.setattr(router, "allow_migrate_model", lambda alias, model: alias != "own" and allowed(alias, model))
+    with database_alias("own", {"ENGINE": f"django.db.backends.{engine}", "NAME": "x"}):
+        order._state.db = "own"
+        assert list(order.sagas) == list(sagas_of(order)) == list(sagas_of(order, using="default")) == [saga]
+        assert sagas_of(order, using="own").db == "own"
+        order._state.db = "default"
+        monkeypatch.setattr(SagaInline, "using", "own")
+        with pytest.raises(DatabaseOperationForbidden, match="own"):
+            client.get(page_of(order))
 
 
 def test_page_shows_the_sagas(client: Client) -> None:

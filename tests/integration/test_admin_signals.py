@@ -34,7 +34,7 @@ from tests.support.stories import NO_WAIT, Aside, begin, drain, entries, outbox
 pytestmark = pytest.mark.usefixtures("shop")
 LIST = "/admin/sagas/sagarow/"
 TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
-NONCE = re.compile(r'name="nonce" value="([^"]+)"')
+UNSEEN = re.compile(r'name="(nonce|seen)" value="([^"]+)"')
 
 
 @pytest.fixture
@@ -67,8 +67,7 @@ def hidden(client: Client, url: str) -> dict[str, str]:
     """What the form on a page sends without anybody's doing."""
     html = client.get(url).content.decode()
     found = {"csrfmiddlewaretoken": TOKEN.search(html)[1]}  # type: ignore[index]
-    nonce = NONCE.search(html)
-    return found | ({"nonce": nonce[1]} if nonce else {})
+    return found | dict(UNSEEN.findall(html))
 
 
 def told(answer: Any) -> str:
@@ -314,6 +313,14 @@ def test_a_field_for_each_part() -> None:
     assert (value.flag, value.maybe, value.word, value.at.tzinfo is None) == (False, 7, None, False)
 
 
+def test_a_time_where_time_zones_are_off(settings: Any) -> None:
+    """It is meant in the time zone of the project; what is kept of a saga says which that was."""
+    settings.USE_TZ, settings.TIME_ZONE = False, "Europe/Berlin"
+    form = form_for(Formed.ordinary)(GIVEN | {"value_at": "2026-07-03T10:00"})
+    assert form.is_valid(), form.errors
+    assert form.value.at.isoformat() == "2026-07-03T10:00:00+02:00"
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [({"value_number": "x"}, "whole number"), ({"value_limit": "0"}, ">= 1"), ({"value_text": ""}, "required"),
@@ -397,6 +404,20 @@ def test_redo(root: Client, world: World) -> None:
     assert (entry.step, entry.data["actor"]) == ("charge", "admin:root")
     html = page_of(root, run)
     assert "done anew once" in html and f"{run.id}:charge:do:1" in html and f'href="{url}"' not in html
+
+
+def test_a_redo_whose_form_was_open_while_the_saga_moved_on(root: Client, world: World) -> None:
+    """Two people open it; the second sends theirs after the first one's redo has parked again: it happens once."""
+    run = parked(world)
+    url = url_of(run, "redo")
+    forms = [hidden(root, url) | {"step": "charge", "reason": "it is lost", "sure": "on"} for _ in range(2)]
+    root.post(url, forms[0])
+    world.plan("charge", *[ConnectionError("no reply")] * 3)
+    drain()
+    assert Trip.get(key="a").status == Status.PARKED
+    assert "has moved on since you looked at it" in told(root.post(url, forms[1]))
+    drain()
+    assert [entry.kind for entry in entries(run)].count("redone") == 1
 
 
 def test_only_those_who_may_redo(world: World) -> None:

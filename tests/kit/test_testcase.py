@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from datetime import timedelta
 
 import pytest
 from django.db import connection, transaction
 from django.test import TestCase
 
-from sagas import KeyConflict
+from sagas import KeyConflict, hooks
 from sagas.states import Status
-from sagas.testing import SagasMixin, Unfinished, answers, assert_started, clock, drain, run_saga
+from sagas.testing import SagasMixin, Unfinished, answers, assert_started, clock, drain, explore, run_saga, since
 from sagas_django.models import OutboxRow, SagaRow
+from sagas_django.signals import saga_completed
 from sagas_django.store import DjangoStore
 from tests.kit.sagas import Buy, Order, Seats, Slow, bank
 from tests.shop.models import Booking, Seat
@@ -123,6 +126,73 @@ class InTestCase(TestCase):
         answers(Seats).take.raises(ValueError("no such seat"))
         with pytest.raises(Unfinished, match=r"kit\.seats .* \(key 'a'\) is parked(?s:.*)ValueError: no such seat"):
             run_saga(Seats, Order(4), key="a")
+
+
+class Told(TestCase):
+    """Signals and hooks, whose receivers write."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.told: list[str] = []
+        self.follows = True
+        saga_completed.connect(self.completed)
+        hooks.on("completed")(self.fails)
+        self.addCleanup(hooks.off, self.fails)
+        self.addCleanup(saga_completed.disconnect, self.completed)
+
+    def completed(self, happening: hooks.Happening, **_: object) -> None:
+        self.told.append(f"{happening.kind} {Buy.get(key=happening.key).status} in {threading.current_thread().name}")
+        Booking.objects.create(saga=happening.key, step="told")
+        if self.follows:
+            Buy.start(Order(8), key="follows")
+
+    def fails(self, happening: hooks.Happening) -> None:
+        if happening.key == "a":
+            Seat.objects.create(number=3)
+            Seat.objects.create(number=3)
+
+    def test_they_are_told_in_the_test(self) -> None:
+        """In its thread and transaction, where nobody else sees what they write; one that fails does no harm."""
+        answers(Buy).charge.returns("ch_1")
+        with self.assertLogs("sagas.hooks", logging.ERROR) as logged:
+            run_saga(Buy, Order(7), key="a")
+        assert self.told == [f"completed completed in {threading.current_thread().name}"]
+        assert "fails failed, told that saga kit.buy" in logged.output[0]
+        assert connection.in_atomic_block and not connection.needs_rollback and not Seat.objects.exists()
+        assert Booking.objects.filter(step="told").count() == 1
+        with DjangoStore("default").connect() as other:
+            assert other.execute("select count(*) from shop_booking").fetchone() == (0,)
+        drain()
+        assert Buy.get(key="follows").status == Status.COMPLETED
+
+    def test_they_are_told_in_a_story(self) -> None:
+        """Each is undone with the story."""
+        answers(Buy).charge.returns("ch_1")
+        self.follows = False
+        explore(Buy, Order(7), key="b", only="no fault")
+        assert set(self.told) == {f"completed completed in {threading.current_thread().name}"}
+        assert not Booking.objects.exists()
+        with DjangoStore("default").connect() as other:
+            assert other.execute("select count(*) from shop_booking").fetchone() == (0,)
+
+
+class Prepared(TestCase):
+    """A base class of somebody's tests."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.saga = Buy.start(Order(1), key="prepared")
+        self.addCleanup(lambda: answers(Buy).charge.returns("ch_1"))
+
+
+class WithMixinBefore(SagasMixin, Prepared):
+    """What other base classes prepare is the test's as well."""
+
+    def test_what_they_start_is_not_somebody_elses(self) -> None:
+        """The test begins before they do, and is reset after all that they clean up."""
+        assert since.began() < self.saga.id
+        self.doCleanups()
+        assert not hasattr(Buy.charge.body, "__wrapped__")
 
 
 class WithMixin(SagasMixin, TestCase):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from sagas import hooks
 from sagas.errors import ConfigurationError
 from sagas.testing.borrowed import borrow
 from sagas.testing.explorer.faults import CANCELS, HAPPENED, Fault, faults_at, title, together
@@ -96,7 +97,8 @@ class _Search:
         self, plan: Plan, *, only: str | None, pairs: bool, stop_after: int | None, most: int, until: float
     ) -> None:
         self.only, self.pairs, self.stop_after, self.most, self.until = only, pairs, stop_after, most, until
-        self.stage = Stage(plan.saga, borrow(plan.using).shelter)
+        self.shelter = borrow(plan.using).shelter
+        self.stage = Stage(plan.saga, self.shelter)
         self.teller = Teller(plan, self.stage)
         self.found = Exploration(saga=plan.saga.__name__)
         self.names: list[str] = []
@@ -105,7 +107,7 @@ class _Search:
 
     def run(self) -> None:
         """Tell all stories."""
-        with self.stage.set():
+        with self.stage.set(), hooks.told_here(self.shelter):
             script = self._tell(())
             if script is None or (self.found.failures and self.only is None):
                 return  # it does not even work without a fault
