@@ -20,9 +20,8 @@ import threading
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from contextvars import Context, copy_context
+from contextlib import AbstractContextManager, contextmanager, suppress
+from contextvars import Context
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -31,8 +30,7 @@ import psycopg
 
 from sagas.duty import is_awaited
 from sagas.events import Answer, Direction
-from sagas.guard import Apart
-from sagas.heart import Heart, Job
+from sagas.heart import Heart, Job, aside
 from sagas.loop import Loop, join, leave, within
 from sagas.perform import Found
 from sagas.points import Point, reached
@@ -41,14 +39,14 @@ from sagas.recorder import Recorder, labels
 from sagas.registry import registry
 from sagas.store.rows import Delivery
 from sagas.takeover import Misplaced
+from sagas.threads import Threads
 from sagas_outbox.link import Links
 
 log = logging.getLogger("sagas.worker")
 
-THREADS = 8  # for what waits for the database
 HELD_UP = 1.0  # seconds without an answer of the loop that are reported
 
-Perform = Callable[[Job, Delivery, Apart], Awaitable[Found]]
+Perform = Callable[[Job, Delivery, Threads], Awaitable[Found]]
 
 
 def is_suspect(delivery: Delivery) -> bool:
@@ -72,13 +70,8 @@ def awaited_names() -> list[str]:
 class _Running:
     """The threads beside the loop, and what is known of it."""
 
+    threads: Threads
     home: Loop = field(default_factory=join)
-    threads: ThreadPoolExecutor = field(
-        default_factory=lambda: ThreadPoolExecutor(THREADS, thread_name_prefix="sagas-async-io")
-    )
-    recording: ThreadPoolExecutor = field(  # apart: nobody waits here but for the recorder
-        default_factory=lambda: ThreadPoolExecutor(2, thread_name_prefix="sagas-async-record")
-    )
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     asked_at: float = 0.0  # when the loop was asked for a sign of life
     answered: bool = True
@@ -100,6 +93,8 @@ class Concurrent:
         perform: carries out one begun row.
         is_draining: whether nothing more may begin.
         stir: told whenever a slot is free again.
+        patience: seconds that a function which is no `async def` may wait for a thread.
+        tidied: around such a function, what looks after the connections of its thread.
         tidy: what the application does after bodies, such as closing connections that have ended.
     """
 
@@ -113,10 +108,12 @@ class Concurrent:
         perform: Perform,
         is_draining: Callable[[], bool],
         stir: Callable[[], None],
+        patience: float,
+        tidied: Callable[[], AbstractContextManager[None]],
         tidy: Callable[[], Awaitable[None]] | None,
     ) -> None:
         self._heart, self._recorder, self._limit, self._perform = heart, recorder, limit, perform
-        self._links = links
+        self._links, self._make_threads = links, partial(Threads, tidied, patience)
         self._is_draining, self._stir, self._tidy = is_draining, stir, tidy
         self._untidy = False
         self._tidying: asyncio.Task[None] | None = None
@@ -185,7 +182,7 @@ class Concurrent:
     def _start(self) -> _Running:
         with self._changed:
             if self._running is None or self._left:
-                self._running, self._left = _Running(), False
+                self._running, self._left = _Running(self._make_threads()), False
                 self._heart.also_watch = self._watch
             return self._running
 
@@ -200,12 +197,12 @@ class Concurrent:
         self._stopping, running = True, self._running
         if running is None or self._left:
             return
+        running.threads.ask_no_more()
         if self._queue is not None:
             self._end_queue(self._queue)
         self._left = True
         leave()
-        for threads in (running.threads, running.recording):
-            threads.shutdown(wait=not self._jobs)
+        running.threads.end(wait=not self._jobs)
 
     def _end_queue(self, queue: Job) -> None:
         self._give_back(queue)
@@ -217,10 +214,10 @@ class Concurrent:
         self._give_back(queue)  # what was to follow
         self._heart.close_job(queue)
 
-    def _give_back(self, queue: Job) -> None:
+    def _give_back(self, job: Job) -> None:
         try:
-            if queue.waiting:
-                self._heart.hand_back(queue, self._links)
+            if job.waiting:
+                self._heart.hand_back(job, self._links)
         except psycopg.Error as problem:
             log.warning("rows that have not begun cannot be given back, their leases run out: %s", problem)
 
@@ -294,10 +291,15 @@ class Concurrent:
             if not self._heart.may_begin(delivery):
                 log.warning("%s: not begun, its lease has ended or is about to; another takes over", delivery.label)
             else:
-                event = await self._perform(job, delivery, self.apart)
+                assert self._running is not None
+                threads = self._running.threads
+                event = await self._perform(job, delivery, threads)
                 if event is not None:
                     self._record(job, delivery, event)
                     return
+                if not job.begun:
+                    job.waiting.append(delivery)
+                    await threads.apart(self._give_back, job)
         except BaseException as problem:
             if isinstance(problem, GeneratorExit) and self._stopping:  # the process ends
                 raise
@@ -310,16 +312,15 @@ class Concurrent:
 
         def written(continued: list[Delivery], problem: BaseException | None) -> None:
             with suppress(RuntimeError):  # the process has ended meanwhile
-                running.recording.submit(self._written, job, delivery, continued, problem)
+                running.threads.recording.submit(self._written, job, delivery, continued, problem)
 
         if self._recorder.submit((delivery, event), written):
-            running.recording.submit(self._recorder.lead)
+            running.threads.recording.submit(self._recorder.lead)
 
     async def apart(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call what waits for the database in a thread, with the context of the caller; on the loop."""
         assert self._running is not None
-        call = partial(copy_context().run, function, *arguments)
-        return await self._running.loop.run_in_executor(self._running.threads, call)
+        return await self._running.threads.apart(function, *arguments)
 
     def _written(
         self, job: Job, delivery: Delivery, continued: list[Delivery], problem: BaseException | None
@@ -362,16 +363,18 @@ class Concurrent:
             running.asked_at, running.answered, running.reported = now, False, False
             running.loop.call_soon_threadsafe(self._answer)
         elif now - running.asked_at > HELD_UP and not running.reported:
-            running.reported = True
-            log.error(
-                "overrun: the event loop of async bodies has been held up for %.1f s by %s, and all of them wait; "
-                "await what takes time, hand it to asyncio.to_thread(), or write the step as def:\n%s",
-                now - running.asked_at, *_where(running),
-            )  # fmt: skip
+            running.reported = aside(_report, running, now - running.asked_at)
 
     def _answer(self) -> None:
         assert self._running is not None
         self._running.answered = True
+
+
+def _report(running: _Running, seconds: float) -> None:
+    log.error(
+        "overrun: the event loop of async bodies has been held up for %.1f s by %s, and all of them wait; await what "
+        "takes time, hand it to asyncio.to_thread(), or write the step as def:\n%s", seconds, *_where(running),
+    )  # fmt: skip
 
 
 def _where(running: _Running) -> tuple[str, str]:

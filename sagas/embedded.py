@@ -86,7 +86,7 @@ class Embedded:
         self._healthy_since = time.monotonic()
 
     def stop(self, *_: Any) -> None:
-        """Begin nothing more; what runs is finished and recorded. Fit to be a signal handler."""
+        """Begin nothing more; what runs is finished and recorded. A signal handler has another thread call it."""
         self._draining.set()
         self._stir.set()
 

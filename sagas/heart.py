@@ -2,9 +2,9 @@
 
 Two threads per process, started after the fork. One has a connection of its own and renews leases for as
 long as a body runs, also past the step's timeout, and gives back rows that wait behind a body which takes too
-long. The other one does no I/O, so that nothing can hold it up: it ends the process when a body outlives its
-timeout and grace, or when leases cannot be renewed in time: then somebody else may take over, and two bodies
-must not act at once.
+long. The other one does no I/O, so that nothing can hold it up: it ends the process when a body, or the
+transaction of local steps, outlives its timeout and grace, or when leases cannot be renewed in time: then
+somebody else may take over, and two bodies must not act at once.
 """
 
 from __future__ import annotations
@@ -33,6 +33,19 @@ log = logging.getLogger("sagas.worker")
 BEGIN_SHARE = 0.9  # of a lease: the part of it in which a body may begin
 
 
+def aside(function: Callable[..., object], *arguments: object, **named: object) -> bool:
+    """Have something said from where nothing may wait: nobody may read the log, and there may be no thread left.
+
+    Returns:
+        Whether there was a thread for it.
+    """
+    try:
+        threading.Thread(target=function, args=arguments, kwargs=named, name="sagas-aside", daemon=True).start()
+    except RuntimeError:
+        return False
+    return True
+
+
 @dataclass(slots=True, eq=False)
 class Job:
     """The rows one thread works through. `waiting` is shared with the heart: take under its lock."""
@@ -44,6 +57,12 @@ class Job:
     timeout: float = 0.0
     warned: bool = False
     spent: float = 0.0  # seconds in bodies since rows were added last
+    sharing: list[Delivery] = field(default_factory=list)  # a transaction of local steps
+
+    @property
+    def begun(self) -> bool:
+        """Whether a body has ever begun."""
+        return self.timeout > 0
 
 
 class Heart:
@@ -115,10 +134,28 @@ class Heart:
         job.running = delivery  # last: who looks at it without the lock finds the rest in place
 
     def end_body(self, job: Job) -> None:
-        """The body of the job has ended."""
+        """The body of the job has ended, and so has what the application does after it."""
         now = time.monotonic()
         job.spent += now - job.since
-        job.running, job.since = None, now
+        job.since, job.warned = now, False
+        if job.sharing:
+            job.timeout = self._settings.timeout
+        job.running = None
+
+    @contextmanager
+    def transaction(self, job: Job, group: list[Delivery]) -> Iterator[None]:
+        """The transaction of local steps. Before, between and after their bodies it may take the setting `timeout`.
+
+        Where that, or a body in it, takes longer, its rows are no longer renewed. Nobody takes over what it still has
+        locked, and it cannot be committed once it has not.
+        """
+        job.since, job.timeout, job.warned = time.monotonic(), self._settings.timeout, False
+        job.sharing = group  # last, as in `begin_body`
+        try:
+            yield
+        finally:
+            job.sharing = []
+            self.release([delivery.held for delivery in group])
 
     def hand_over(self, job: Job, delivery: Delivery, to: Job | None = None) -> Job:
         """Move a row that waits no longer from one job to the end of another; None: to one of its own, without waiting.
@@ -193,10 +230,13 @@ class Heart:
     def _watch(self) -> None:
         tick = min(self._settings.lease, self._settings.grace) / 10
         while not self._stop.wait(tick):
-            if self.also_watch is not None:
-                self.also_watch()
-            self._check_bodies()
-            self._check_leases(2 * tick)
+            try:
+                self._check_leases(2 * tick)
+                self._check_bodies()
+                if self.also_watch is not None:
+                    self.also_watch()
+            except Exception as problem:  # this thread must not end
+                aside(log.error, "bodies and their leases could not be looked at", exc_info=problem)
 
     @contextmanager
     def _bounded(self, connection: Connection) -> Iterator[None]:
@@ -236,9 +276,9 @@ class Heart:
     def _check_bodies(self) -> None:
         now = time.monotonic()
         for job in list(self._jobs):
-            running = job.running
-            if running is not None and job.timeout and now - job.since > job.timeout + self._settings.grace:
-                self._overrun(job, running)
+            running, sharing = job.running, job.sharing
+            if (running or sharing) and job.timeout and now - job.since > job.timeout + self._settings.grace:
+                self._overrun(job, running, sharing)
 
     def hand_back(self, job: Job, link: Link | Links | None = None) -> None:
         """Give back what waits; by a link of the calling thread, when that is not the heart's own."""
@@ -252,17 +292,15 @@ class Heart:
         finally:  # whoever could not be given back is taken over when the lease ends
             self.release(rows)
 
-    def _overrun(self, job: Job, running: Delivery) -> None:
+    def _overrun(self, job: Job, running: Delivery | None, sharing: list[Delivery]) -> None:
+        what, label = ("the transaction", sharing[0].label) if running is None else ("the body", running.label)
+        said = f"{label}: {what} outlived its timeout of {job.timeout} s"
         if self._ends_overruns:
-            self._end_process(f"{running.label}: the body outlived its timeout of {job.timeout} s and the grace")
+            self._end_process(f"{said} and the grace")
         elif not job.warned:
-            job.warned = True
-            said = (
-                "overrun: %s: the body outlived its timeout of %s s and cannot be ended in a thread; its lease is kept",
-                running.label, job.timeout,
-            )  # fmt: skip
-            # aside: a log that nobody reads must not hold up who looks after the leases
-            threading.Thread(target=log.error, args=said, daemon=True).start()
+            fate = "is no longer renewed, so that another worker can take over" if sharing else "is kept"
+            job.warned = aside(log.error, "overrun: %s and cannot be ended in a thread; its lease %s", said, fate)
+            self.release([delivery.held for delivery in sharing])
 
     def _check_leases(self, margin: float) -> None:
         """End the bodies of this process before a lease does that could not be renewed."""

@@ -16,15 +16,18 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeVar
 from uuid import UUID
 
 from sagas.events import Decision, Direction, Entry, Kind
 from sagas.fold import UNTOUCHED, track_of
+from sagas.ports import Store
 from sagas.states import State, Status
 from sagas.store.rows import Delivery
+from sagas.threads import tidied
 
 log = logging.getLogger("sagas.hooks")
 
@@ -133,7 +136,44 @@ def committed(delivery: Delivery, before: State, decision: Decision) -> None:
                 continue
             told = told or _happening(delivery, before, decision, entry)
             if listener.wants(*told):
-                _teller().put(listener.callback, told[0])
+                _tell(listener.callback, told[0])
+
+
+def _tell(callback: Callback, happening: Happening) -> None:
+    if _here.around is None:
+        _teller().put(callback, happening)
+        return
+    with _here.around():
+        try:
+            callback(happening)
+        except Exception:
+            _complain(callback, happening)
+
+
+@contextmanager
+def told_here(around: Callable[[], AbstractContextManager[object]]) -> Iterator[None]:
+    """Have callbacks called at once in this thread, when it is the one that records: for tests, whose transaction no
+    other thread sees.
+
+    Args:
+        around: each call.
+    """
+    before, _here.around = _here.around, around
+    try:
+        yield
+    finally:
+        _here.around = before
+
+
+def in_own_thread() -> bool:
+    """Whether this thread, in which a callback is called, is theirs alone."""
+    return _here.around is None
+
+
+def tidy_with(store: Store) -> None:
+    """Look after the connections of a store around callbacks, too, as it is done around steps."""
+    global _stores
+    _stores = {**_stores, store.name: store}
 
 
 def drain(timeout: float | None = None) -> None:
@@ -185,17 +225,29 @@ class _Teller:
         while True:
             callback, happening = self._waiting.get()
             try:
-                callback(happening)
+                with tidied(*_stores.values()):
+                    callback(happening)
             except Exception:
-                log.exception(
-                    "the callback %s failed, told that saga %s %s (key %r): %s",
-                    getattr(callback, "__qualname__", callback), happening.name, happening.saga_id, happening.key,
-                    happening.kind,
-                )  # fmt: skip
+                _complain(callback, happening)
             finally:
                 self._waiting.task_done()
 
 
+def _complain(callback: Callback, happening: Happening) -> None:
+    log.exception(
+        "the callback %s failed, told that saga %s %s (key %r): %s", getattr(callback, "__qualname__", callback),
+        happening.name, happening.saga_id, happening.key, happening.kind,
+    )  # fmt: skip
+
+
+class _Here(threading.local):
+    """Of a thread that calls callbacks itself: what is put around each call."""
+
+    around: Callable[[], AbstractContextManager[object]] | None = None
+
+
+_here = _Here()
+_stores: dict[str, Store] = {}
 _current: _Teller | None = None
 _making = threading.Lock()
 

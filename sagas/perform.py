@@ -12,14 +12,15 @@ from __future__ import annotations
 import inspect
 import random
 import time
-from collections.abc import Callable, Coroutine, Generator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from msgspec import Raw
 from msgspec.structs import replace
 
 from sagas import errors
 from sagas.body import Body, GuardFor
+from sagas.calls import Call, Calls, awaited, throwable
 from sagas.duty import SagaClass, duty_for
 from sagas.events import Answer as AnswerEvent
 from sagas.events import (
@@ -41,7 +42,6 @@ from sagas.family import beget
 from sagas.guard import Apart
 from sagas.inline import run_here
 from sagas.locks import SemanticLock
-from sagas.loop import within
 from sagas.machine import step_of
 from sagas.outcome import NOT_DONE, ContinueAs, Skip
 from sagas.points import Point, reached
@@ -49,6 +49,7 @@ from sagas.ports import LocalTransaction
 from sagas.requests import to_continue
 from sagas.store.rows import Delivery
 from sagas.takeover import Argument, Ask, Beget, Choose, Memory, Misplaced, Run, Wait, assess
+from sagas.threads import Clock, Threads
 from sagas.unrun import found_undone, undone, unrun
 from sagas.waits import Wait as WaitStep
 
@@ -58,17 +59,8 @@ MAX_REASON = 2000  # characters
 Found = AnswerEvent | Misplaced | None
 
 
-class Call(NamedTuple):
-    """One call of a function of the saga."""
-
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
-    awaited: bool  # declared `async def`
-
-
 THROUGH = (errors.LeaseLost, KeyboardInterrupt)  # no outcomes of a step
 WaitFor = Callable[[Coroutine[Any, Any, Any]], Any]
-Calls = Generator[Call, Any, Any]  # is sent what each call returned, or thrown what it raised
 
 
 def perform(
@@ -114,7 +106,7 @@ def perform(
                         load()
                     found = wait_for(found)
             except BaseException as problem:
-                call = calls.throw(_throwable(problem))
+                call = calls.throw(throwable(problem))
             else:
                 call = calls.send(found)
     except StopIteration as end:
@@ -124,15 +116,6 @@ def perform(
         delivery.reader.forget()
 
 
-def _throwable(problem: BaseException) -> BaseException:
-    """What a body raised, as it can be thrown into a generator: `GeneratorExit` would end that one instead."""
-    if not isinstance(problem, GeneratorExit):
-        return problem
-    found = RuntimeError("the body raised GeneratorExit")
-    found.__cause__ = problem
-    return found
-
-
 async def aperform(
     delivery: Delivery,
     definition: SagaClass,
@@ -140,8 +123,8 @@ async def aperform(
     limit: int,
     alive: Callable[[], bool],
     guard: GuardFor,
-    apart: Apart,
-    begins: Callable[[], float],
+    threads: Threads,
+    clock: Clock,
 ) -> Found:
     """The twin of `perform` for a body that is `async def`.
 
@@ -151,22 +134,22 @@ async def aperform(
         limit: bytes that a result may take.
         alive: whether the lease is still held.
         guard: makes the guard for `aeffect()`.
-        apart: calls a function that waits for the database, or a `resolve` that is none of `async def`, elsewhere.
-        begins: told that a call begins; returns how many seconds it may take, after which it is cancelled.
+        threads: call what waits for the database, or a `resolve` that is none of `async def`.
+        clock: runs around each call, and says how many seconds it may take, after which it is cancelled.
     """
     body = Body(
         delivery=delivery, definition=definition, attempt_event=_begins(delivery), limit=limit, alive=alive,
-        guard=guard, apart=apart,
+        guard=guard, apart=threads.apart,
     )  # fmt: skip
     calls = _perform(body)
     try:
         for load in body.ahead():
-            await apart(load)
+            await threads.apart(load)
         call = next(calls)
         while True:
             body.awaits = call.awaited
             try:
-                found = await _awaited(call, begins(), apart)
+                found = await awaited(call, clock, threads)
             except GeneratorExit:  # the process ends
                 calls.close()
                 raise
@@ -179,13 +162,6 @@ async def aperform(
         return event
     finally:
         delivery.reader.forget()
-
-
-async def _awaited(call: Call, timeout: float, apart: Apart) -> Any:
-    if not call.awaited:
-        return await apart(call.function, *call.arguments)
-    found = call.function(*call.arguments)
-    return await within(timeout, found) if inspect.isawaitable(found) else found
 
 
 def to_await(delivery: Delivery, definition: SagaClass) -> bool:
@@ -351,7 +327,7 @@ def _take(body: Body, lock: SemanticLock) -> Calls:
     event = body.attempt_event
     try:
         subjects = lock.subjects(body.definition._for_run(body))
-        blocker = yield Call(body.take, (subjects, lock.wait), False)
+        blocker = yield Call(body.take, (subjects, lock.wait), False, ours=True)
     except THROUGH:
         raise
     except BaseException as problem:

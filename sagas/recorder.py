@@ -8,10 +8,8 @@ whoever comes while a statement is under way has its results taken along by the 
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -22,8 +20,21 @@ from sagas import clock, machine
 from sagas.alarms import alarm, committed
 from sagas.definition import Saga
 from sagas.duty import Duty, duty_for
-from sagas.events import Attempt, Decision, Direction, Event, Signal, Succeeded, Unstorable, Work
+from sagas.events import (
+    Attempt,
+    Cancel,
+    Decision,
+    Direction,
+    Event,
+    Pause,
+    Resume,
+    Signal,
+    Succeeded,
+    Unstorable,
+    Work,
+)
 from sagas.keys import idempotency_key
+from sagas.line import Line, Ticket
 from sagas.onward import brings_much, has_loaded, next_delivery
 from sagas.points import Point, reached
 from sagas.store import rows
@@ -31,37 +42,21 @@ from sagas.store.rows import Connection, Delivery, Recording
 from sagas.takeover import Misplaced
 from sagas.tally import Tally
 from sagas_outbox import claims
-from sagas_outbox.link import Link
+from sagas_outbox.link import Link, is_elsewhere
 
 log = logging.getLogger("sagas.worker")
 
 BROKEN = (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction)  # another connection may do better
+PASSING = (psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable)  # a limit of time that the role may have
 ROUNDS = 40  # tries to record inside a transaction before it is rolled back
 PAUSE = 0.01  # seconds between tries, growing with each
 LONGEST_PAUSE = 0.25
+LONGEST_AWAY = 3600.0  # seconds after its lease for which a result is kept for a server that cannot be reached
+PAUSE_AWAY = 2.0  # seconds between tries then
 LEASE_SPENT = 0.05  # of a lease: it is renewed with what is recorded when so much of it is over
 
 Happened = tuple[Delivery, Event | Misplaced]
 FindPlan = Callable[[Delivery], type[Saga[Any]]]
-
-
-@dataclass(slots=True)
-class _Ticket:
-    """What one thread waits to have written."""
-
-    happened: list[Happened]
-    deadline: float  # when its leases are over
-    done: threading.Event = field(default_factory=threading.Event)
-    continued: list[Delivery] = field(default_factory=list)
-    error: BaseException | None = None
-    tries: int = 0
-    then: Callable[[list[Delivery], BaseException | None], None] | None = None  # instead of a thread that waits
-
-    def finish(self) -> None:
-        """Let go whoever waits."""
-        self.done.set()
-        if self.then is not None:
-            self.then(self.continued, self.error)
 
 
 class Recorder:
@@ -74,6 +69,7 @@ class Recorder:
         lease: seconds.
         goes_on: whether this worker may continue from one queue with work in another.
         follows: whether whoever ran a row can go on with such work.
+        draining: whether this process is to end.
     """
 
     def __init__(
@@ -85,12 +81,11 @@ class Recorder:
         lease: float,
         goes_on: Callable[[str, str], bool],
         follows: Callable[[Delivery, Duty], bool] = lambda delivery, following: True,
+        draining: Callable[[], bool] = lambda: False,
     ) -> None:
         self._link, self._find, self.holder, self._lease, self._goes_on = link, find, holder, lease, goes_on
-        self._follows = follows
-        self._arrived = threading.Condition()
-        self._waiting: list[_Ticket] = []
-        self._busy = False
+        self._follows, self._draining = follows, draining
+        self._line = Line(self._serve)
         self.tally = Tally()
 
     def record(self, happened: Sequence[Happened]) -> list[Delivery]:
@@ -102,16 +97,8 @@ class Recorder:
         if not happened:
             return []
         reached(Point.BEFORE_RECORD, partial(labels, happened))
-        ticket = _Ticket(list(happened), time.monotonic() + self._lease)
-        with self._arrived:
-            self._waiting.append(ticket)
-            leads, self._busy = not self._busy, True
-            self._arrived.notify()
-        if leads:
-            self.lead()
-        ticket.done.wait()
-        if ticket.error is not None:
-            raise ticket.error
+        ticket = Ticket(list(happened), time.monotonic() + self._lease)
+        self._line.wait(ticket)
         reached(Point.AFTER_RECORD, partial(labels, happened))
         return ticket.continued
 
@@ -126,38 +113,20 @@ class Recorder:
             Whether the caller has to see to it that some thread calls `lead`.
         """
         reached(Point.BEFORE_RECORD, labels([happened]))
-        with self._arrived:
-            self._waiting.append(_Ticket([happened], time.monotonic() + self._lease, then=then))
-            leads, self._busy = not self._busy, True
-            self._arrived.notify()
-        return leads
+        return self._line.join(Ticket([happened], time.monotonic() + self._lease, then=then))
 
     def lead(self) -> None:
         """Write for everybody who waits until nobody does."""
-        unwritten: list[_Ticket] = []
-        while True:
-            with self._arrived:
-                if unwritten and not self._waiting:  # nothing hurries: what is left is locked by somebody
-                    tries = min(ticket.tries for ticket in unwritten)
-                    self._arrived.wait(min(PAUSE * tries, LONGEST_PAUSE))
-                tickets, self._waiting = unwritten + self._waiting, []
-                if not tickets:
-                    self._busy = False
-                    return
-            try:
-                unwritten = self._serve(tickets)
-            except BaseException as problem:
-                unwritten = []
-                for ticket in tickets:
-                    ticket.error = problem
-                    ticket.finish()
+        self._line.lead()
 
-    def _serve(self, tickets: list[_Ticket]) -> list[_Ticket]:
+    def _serve(self, tickets: list[Ticket[Any]]) -> list[Ticket[Any]]:
         """Write what can be written; whoever has everything goes on, the others are tried again with the next."""
         happened = [each for ticket in tickets for each in ticket.happened]
         owner = {delivery.held: ticket for ticket in tickets for delivery, _ in ticket.happened}
         session = _Session(self, happened, one_by_one=True, first=not any(ticket.tries for ticket in tickets))
-        self._turn(session, max(ticket.deadline for ticket in tickets))
+        if self._turn(session, max(ticket.deadline for ticket in tickets)):
+            for ticket in tickets:  # a row that others lock just now deserves more than one try
+                ticket.deadline = max(ticket.deadline, time.monotonic() + self._lease)
         for delivery in session.continued:
             owner[delivery.id, delivery.token - 1].continued.append(delivery)
         left: dict[int, list[Happened]] = {}
@@ -165,7 +134,7 @@ class Recorder:
             left.setdefault(id(owner[each[0].held]), []).append(each)
         return [ticket for ticket in tickets if self._is_left(ticket, left.get(id(ticket), []))]
 
-    def _is_left(self, ticket: _Ticket, left: list[Happened]) -> bool:
+    def _is_left(self, ticket: Ticket[Any], left: list[Happened]) -> bool:
         ticket.tries = 0 if len(left) < len(ticket.happened) else ticket.tries + 1  # progress: it lost no race
         ticket.tries, ticket.happened = max(ticket.tries, 1), left
         if left and time.monotonic() < ticket.deadline:
@@ -175,8 +144,14 @@ class Recorder:
         ticket.finish()
         return False
 
-    def _turn(self, session: _Session, deadline: float) -> None:
-        """One round; more only to find out what became of a statement whose acknowledgement was lost."""
+    def _turn(self, session: _Session, deadline: float) -> bool:
+        """One round; more to find out what became of a statement whose acknowledgement was lost, and while the server
+        cannot be reached, also when that takes longer than a lease: the rows may be ours still, or else what happened
+        is kept as a late answer is.
+
+        Returns:
+            Whether the server could be reached, after it could not.
+        """
         attempt = 0
         while True:
             try:
@@ -184,13 +159,14 @@ class Recorder:
                     session.turn(connection)
                 self._call_next_signals(session.written)
                 committed(session.written, self.tally)
-                return
+                return attempt > 0
             except BROKEN as problem:
                 log.warning("recording failed, trying again: %s", problem)
-            if time.monotonic() >= deadline:
-                return
+            late = time.monotonic() - deadline
+            if late >= (0.0 if self._draining() else LONGEST_AWAY):
+                return False
             attempt += 1
-            time.sleep(min(PAUSE * attempt, LONGEST_PAUSE))
+            time.sleep(min(PAUSE * attempt, LONGEST_PAUSE if late < 0 else PAUSE_AWAY))
 
     def _call_next_signals(self, written: Sequence[Recording]) -> None:
         """Signals that were put off until the one before them was applied need not wait any longer."""
@@ -273,18 +249,18 @@ class Recorder:
             return written
         try:
             return {**rows.record(connection, batch, holder=self.holder, lease=self._lease, now=clock.now())}
-        except BROKEN:
-            raise
-        except psycopg.Error:
-            if connection.info.transaction_status != TransactionStatus.IDLE:
-                raise  # the transaction of local steps: all of it is rolled back
+        except psycopg.Error as problem:
+            if is_elsewhere(problem) or connection.info.transaction_status != TransactionStatus.IDLE:
+                raise  # in the transaction of local steps all of it is rolled back
         written = {}
         for recording in batch:
             try:
                 written |= rows.record(connection, [recording], holder=self.holder, lease=self._lease, now=clock.now())
-            except BROKEN:
-                raise
-            except psycopg.Error:
+            except PASSING as problem:
+                log.warning("%s cannot be recorded yet: %s", recording.delivery.label, problem)  # it is left
+            except psycopg.Error as problem:
+                if is_elsewhere(problem):
+                    raise
                 log.exception("%s cannot be recorded; another worker takes over", recording.delivery.label)
                 written[recording.delivery.id] = None  # done with: its lease runs out
         return written
@@ -348,8 +324,8 @@ class _Session:
         for delivery, event in self.left:
             if delivery.held not in states:
                 _remember(connection, delivery, event)
-            elif isinstance(event, Signal) and machine.finished(states[delivery.held]):
-                # perhaps another run goes on from there: begun again, the signal finds it
+            elif isinstance(event, Signal | Cancel | Pause | Resume) and machine.finished(states[delivery.held]):
+                # perhaps another run goes on from there: begun again, the request finds it
                 claims.hand_back(connection, [delivery.held], now=clock.now())
             else:
                 delivery.state = states[delivery.held]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -133,9 +134,17 @@ def _until_told(stop: Callable[[], object], say: Say) -> None:
 
     def told(number: int, frame: object) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        stop()
+        _aside(stop)
         with suppress(RuntimeError):  # it was writing something when the signal came
             say("ending, after what has begun; Ctrl-C ends it at once, and another worker takes over")
 
     signal.signal(signal.SIGTERM, told)
     signal.signal(signal.SIGINT, told)
+
+
+def _aside(stop: Callable[[], object]) -> None:
+    """The thread that a signal interrupts may hold the very locks that `stop` asks for, or that `Thread` does."""
+    try:
+        _thread.start_new_thread(stop, ())
+    except RuntimeError:  # no thread to be had
+        stop()

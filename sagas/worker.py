@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
 from msgspec import UNSET
 
-from sagas import clock
+from sagas import clock, hooks
 from sagas.aio import Concurrent
 from sagas.asked import REQUESTS, request_of
 from sagas.duty import Duty, duty_of
@@ -28,7 +29,6 @@ from sagas.events import (
     Signal,
     Succeeded,
 )
-from sagas.guard import Apart as ApartFromLoop
 from sagas.guard import Guard
 from sagas.heart import Heart, Job
 from sagas.kin import Kin
@@ -46,6 +46,7 @@ from sagas.recorder import Happened, Recorder
 from sagas.store import large, rows
 from sagas.store.rows import Connection, Damaged, Delivery, Kept
 from sagas.takeover import Misplaced
+from sagas.threads import Threads, tidied
 from sagas.watched import Watched, last_words
 from sagas_outbox.claims import Held
 from sagas_outbox.link import Link, Links
@@ -96,17 +97,19 @@ class Worker:
         self._lacking = Lacking()
         self._recorder = Recorder(
             self._link, definition_of, holder=self.holder, lease=self.settings.lease, goes_on=goes_on,
-            follows=_follows if concurrent else lambda *_: True,
+            follows=_follows if concurrent else lambda *_: True, draining=draining,
         )  # fmt: skip
         self.tally = self.heart.tally = self._recorder.tally
         self.concurrent = Concurrent(
             self.heart, self._recorder, links=self._guard_links, limit=self.settings.async_concurrency,
-            perform=self._aperform, is_draining=draining, stir=stir,
+            perform=self._aperform, is_draining=draining, stir=stir, patience=self.settings.hand_back_after,
+            tidied=partial(tidied, store),
             tidy=store.after_async_bodies if isinstance(store, AsyncStore) else None,
         ) if concurrent else None  # fmt: skip
 
     def start(self) -> None:
         """Start keeping leases. Call it after the fork."""
+        hooks.tidy_with(self.store)
         self.heart.start()
 
     def stop(self) -> None:
@@ -146,7 +149,7 @@ class Worker:
     def take_up(self, deliveries: list[Delivery]) -> Job:
         """Keep the leases of begun rows until `run` works through them; who waits too long is given back."""
         job = self.heart.open_job()
-        self.heart.add(job, deliveries)
+        self.heart.add(job, _local_last(deliveries))
         return job
 
     def run(self, job: Job) -> None:
@@ -155,7 +158,7 @@ class Worker:
         try:
             while wave := self._wave(job):
                 reached(Point.BETWEEN_STEPS, partial(_labels, wave))
-                self.heart.add(job, wave)
+                self.heart.add(job, _local_last(wave))
         finally:
             self.heart.close_job(job)
             self.store.between()
@@ -177,6 +180,9 @@ class Worker:
                     continued += self._record(happened) + self._local(job, local)
                     happened, local = [], []
                 continue
+            if local:  # no row that could be given back waits for a body of another system
+                continued += self._record(happened) + self._local(job, local)
+                happened, local = [], []
             if self.concurrent is not None and duty is not None and duty.awaited and self.awaits(delivery):
                 self.concurrent.take(job, delivery)
                 continue
@@ -236,25 +242,27 @@ class Worker:
         duty = duty_of(delivery)
         return duty.awaited and to_await(delivery, duty.definition)
 
-    async def _aperform(self, job: Job, delivery: Delivery, apart: ApartFromLoop) -> Answer | Misplaced | None:
+    async def _aperform(self, job: Job, delivery: Delivery, threads: Threads) -> Answer | Misplaced | None:
         duty = duty_of(delivery)
         timeout = duty.timeout or self.settings.timeout
 
-        def begins() -> float:
+        @contextmanager
+        def timed() -> Iterator[float]:
             self.heart.begin_body(job, delivery, timeout)
-            return timeout
+            try:
+                yield timeout
+            finally:
+                self.heart.end_body(job)
 
         watched = Watched(delivery, duty, self.tally)
         try:
             with watched:
                 watched.event = await aperform(
                     delivery, duty.definition, limit=self.settings.max_payload, guard=self._guard,
-                    begins=begins, alive=lambda: self.heart.alive(delivery), apart=apart,
+                    clock=timed, alive=lambda: self.heart.alive(delivery), threads=threads,
                 )  # fmt: skip
             return watched.event
-        finally:
-            self.heart.end_body(job)
-            # what it keeps from others: messages are packed by that
+        finally:  # what it keeps from others: messages are packed by that
             self.pace.note(duty.subject, watched.took / self.settings.async_concurrency)
 
     def _may_take_long(self, duty: Duty | None) -> bool:
@@ -275,8 +283,10 @@ class Worker:
                 )  # fmt: skip
             return watched.event
         finally:
-            self.heart.end_body(job)
-            self.store.after_body()
+            try:
+                self.store.after_body()
+            finally:
+                self.heart.end_body(job)
             if not duty.begets:  # finding out what many items are says nothing of usual bodies
                 self.pace.note(duty.subject, watched.took)
 
@@ -299,11 +309,8 @@ class Worker:
         runner = LocalRunner(
             self.store, self._recorder, partial(self._perform, job), self._apart
         )  # fmt: skip
-        held = [delivery.held for delivery in group]
-        try:
+        with self.heart.transaction(job, group):
             return runner.run(group)
-        finally:
-            self.heart.release(held)
 
     def _record(self, happened: list[Happened]) -> list[Delivery]:
         held = [delivery.held for delivery, _ in happened]
@@ -316,6 +323,16 @@ class Worker:
 def _follows(delivery: Delivery, following: Duty) -> bool:
     """Whether whoever ran a row can go on with this: the event loop cannot with what is no `async def`."""
     return not duty_of(delivery).awaited or (following.awaited and not following.has_when)
+
+
+def _local_last(deliveries: list[Delivery]) -> list[Delivery]:
+    """Local steps share a transaction once the others are done, and can be given back until then. What has to be
+    loaded first comes last."""
+    return sorted(deliveries, key=_turn) if len(deliveries) > 1 else deliveries
+
+
+def _turn(delivery: Delivery) -> tuple[bool, bool]:
+    return delivery.heavy, delivery.attempt is not None and not duty_of(delivery).external
 
 
 def is_heavy(event: Event | Misplaced) -> bool:

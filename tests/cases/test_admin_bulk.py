@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from django.test import Client
 from sagas import engine
 from sagas.states import Status
 from sagas_django import admin_actions, admin_bulk
+from sagas_django.admin import SagaAdmin
 from sagas_django.models import LogEntry, OutboxRow, SagaRow
 from tests.integration.test_admin_actions import LIST, choose, form_of, root, told
 from tests.shop.sagas import Trip
@@ -29,12 +31,12 @@ NO_REPLY = ConnectionError("no reply")
 APPLIED = {"retry": "retried", "cancel": "cancel_requested", "abort": "aborted"}  # kinds of entries
 
 
-def choose_all(client: Client, kind: str) -> Any:
-    """Tick one saga, then "select all across pages", and pick an action from the menu."""
+def choose_all(client: Client, kind: str, query: str = "") -> Any:
+    """Tick one saga of the list, then "select all across pages", and pick an action from the menu."""
     page = form_of(client.get(LIST).content.decode())
     chosen = [str(SagaRow.objects.values_list("id", flat=True)[0])]
     form = {"action": f"{kind}_sagas", "_selected_action": chosen, "select_across": "1", "index": "0"}
-    return client.post(LIST, form | {"csrfmiddlewaretoken": page["csrfmiddlewaretoken"]})
+    return client.post(LIST + query, form | {"csrfmiddlewaretoken": page["csrfmiddlewaretoken"]})
 
 
 def send(client: Client, kind: str, page: Any, reason: str) -> list[str]:
@@ -136,6 +138,17 @@ def test_ad01_every_form_goes_on_where_the_last_one_ran_out_of_time(
             assert SagaRow.objects.filter(paused=True).count() == asked
         else:
             assert OutboxRow.objects.filter(kind="pause").count() == asked
+
+
+def test_ad01_all_that_fit_are_not_those_of_a_page(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chosen on the third page of a list that is shorter by the time the form is sent: all that fit are asked."""
+    monkeypatch.setattr(admin_actions, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(SagaAdmin, "list_per_page", 2)
+    begin_many(Trip, [f"new {number}" for number in range(6)])
+    page = choose_all(root, "pause", "?name=test.trip&p=3")
+    SagaRow.objects.filter(key__in=["new 0", "new 3", "new 4"]).update(name="test.other")
+    form = form_of(unescape(page.content.decode())) | {"reason": "stock-taking", "everything": "on"}
+    assert "is asked for of 3 sagas" in "; ".join(told(root.post(f"{LIST}ask/pause/", form)))
 
 
 def test_ad01_the_status_cannot_be_edited(root: Client) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from django.db import connection, transaction
 from django.test import Client
 
 from sagas import SagaNotFound, engine
-from sagas.retention import prune, prune_batch
+from sagas.retention import Batches, Old, prune, prune_batch
 from sagas.states import Status
 from sagas_django.models import SagaRow
 from sagas_django.store import DjangoStore
@@ -33,10 +32,10 @@ def age() -> None:
         cursor.execute("update sagas_saga set finished_at = finished_at - interval '1 year'")
 
 
-def purged(**given: Any) -> int:
+def purged(limit: int = 200) -> int:
     """Remove what ended half a year ago; how many sagas."""
     with DjangoStore("default").connect() as raw:
-        return sum(prune(raw, **({"age": YEAR / 2, "archive": True} | given)))
+        return sum(prune(raw, Old(age=YEAR / 2, archive=True), Batches(limit)))
 
 
 def counted(query: str) -> int:
@@ -112,7 +111,7 @@ def test_sc03_many_finished_sagas_are_removed_beside_live_traffic(world: World, 
         half.execute("select from sagas_saga where id = %s for update", [young.id])  # a worker at work
         dying = DjangoStore("default").connect()
         dying.execute("begin")
-        assert prune_batch(dying, age=YEAR / 2, archive=True)
+        assert prune_batch(dying, Old(age=YEAR / 2, archive=True))
         dying.close()  # killed before its commit
         assert counted("select count(*) from sagas_saga") == before
         both = [purger(many // 12), purger(many // 12)]

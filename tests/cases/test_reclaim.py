@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import Any
 
 import psycopg
@@ -52,7 +51,7 @@ from tests.support.stories import (
     outbox,
     second_connection,
 )
-from tests.support.workers import begin_due, one_worker, run_batch
+from tests.support.workers import begin_due, living_worker, one_worker, run_batch
 
 pytestmark = pytest.mark.usefixtures("shop")
 
@@ -65,25 +64,6 @@ class Slow(Saga[Ordered], name="cases.slow", version=1):
     @external_step(timeout=600, retry=Retry(max_attempts=3), compensate=None)
     def work(self) -> str:
         return str(world.act("work", self))
-
-
-@contextmanager
-def living_worker(
-    settings: Any, *, end_process: Callable[[str], None] | None = None, ends: bool = False, **numbers: float
-) -> Iterator[Worker]:
-    """A worker whose heart beats."""
-    settings.SAGAS = {"WAKE": False, **{name.upper(): value for name, value in numbers.items()}}
-    ended: list[str] = []
-    worker = Worker(
-        DjangoStore("default"), end_process=end_process or ended.append, ends_overruns=ends,
-        goes_on=lambda *_: False, draining=lambda: False,
-    )  # fmt: skip
-    worker.start()
-    try:
-        yield worker
-        assert ended == []
-    finally:
-        worker.stop()
 
 
 def work_with(worker: Worker) -> None:
@@ -517,6 +497,24 @@ def test_rc13_no_timeout_is_the_timeout_of_the_settings(
         wait_until(lease_was_renewed, "the end of the first lease")
         with one_worker() as other:
             assert begin_due(other) == []
+
+
+def test_rc13_what_follows_a_body_is_under_its_timeout_too(world: World, settings: Any) -> None:
+    """To end what it left open in its connections may hang as well as the body, and holds its lease as long."""
+    gate, ended = Gate(), []
+
+    class Hanging(DjangoStore):
+        def after_body(self) -> None:
+            gate(None)
+
+    begin(Limited)
+    numbers = {"timeout": 0.2, "grace": 0.1}
+    with (
+        living_worker(settings, store=Hanging("default"), end_process=ended.append, ends=True, **numbers) as worker,
+        at_gate(gate, lambda: work_with(worker)),
+    ):
+        wait_until(lambda: ended, "the end of the process")
+    assert "outlived its timeout of 0.3 s" in ended[0]
 
 
 def test_rc13_the_control_a_body_within_its_time_is_left_alone(world: World, settings: Any) -> None:

@@ -5,8 +5,10 @@ Both cases were found by the exhaustive check in `tests/modelcheck`.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Any
 
 import psycopg
@@ -14,8 +16,10 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from sagas import machine
+from sagas import line, machine
+from sagas.engine import SagaRun
 from sagas.events import Cancel, Event, Succeeded
+from sagas.line import Line, Ticket
 from sagas.onward import next_delivery
 from sagas.recorder import Recorder
 from sagas.store import rows
@@ -121,6 +125,48 @@ def test_two_begins_of_one_row_in_one_process_are_told_apart(wire: psycopg.Conne
     assert list(dedupe(saga).values()) == ["done"]
 
 
+@contextmanager
+def refused(wire: psycopg.Connection[Any], saga: SagaRun, state: str, times: int) -> Iterator[None]:
+    """What happened to one saga cannot be written so many times, because of an error of this kind."""
+    wire.execute("create sequence tries")
+    wire.execute(
+        f"create function refuse() returns trigger language plpgsql as $$ begin"
+        f" if new.saga_id = '{saga.id}' and nextval('tries') <= {times} then"
+        f" raise 'as asked for' using errcode = '{state}'; end if; return new; end $$"
+    )
+    wire.execute("create trigger refuse before insert on sagas_log for each row execute function refuse()")
+    try:
+        yield
+    finally:
+        wire.execute("drop trigger refuse on sagas_log; drop function refuse(); drop sequence tries")
+
+
+@pytest.mark.parametrize(
+    ("state", "times", "in_the_end"),
+    [
+        ("54000", 1_000_000, []),
+        ("54001", 1_000_000, []),
+        ("57014", 2, ["step_done one"]),
+        ("40001", 2, ["step_done one"]),
+    ],
+)
+def test_an_error_about_one_statement_is_none_of_the_connection(
+    wire: psycopg.Connection[Any], state: str, times: int, in_the_end: list[str]
+) -> None:
+    """Psycopg calls them all operational errors. Too large, say, comes back each time: others are written without it;
+    what passes, such as a statement that took too long, is tried again."""
+    sagas = [begin(Externals, key) for key in "ab"]
+    held = [held for held, _ in claims.lock_due(wire, [Room("default", 10)], begun=True, now=None)]
+    begun = [
+        each for each in rows.begin(wire, held, holder="worker:1", lease=30, published=False, now=None)
+        if isinstance(each, Delivery)
+    ]  # fmt: skip
+    with refused(wire, sagas[0], state, times), closing(Link(DjangoStore("default").connect)) as link:
+        recorder = Recorder(link, definition_of, holder="worker:1", lease=1, goes_on=lambda *_: False)
+        recorder.record([(each, Succeeded(each.attempt, Raw(b"null"))) for each in begun if each.attempt])
+    assert [log_of(saga)[1:] for saga in sagas] == [in_the_end, ["step_done one"]]
+
+
 def test_a_server_that_turned_read_only_is_left(wire: psycopg.Connection[Any]) -> None:
     """After a failover the old connection may live on and refuse every write: the recorder takes another one."""
     saga = begin(Externals)
@@ -139,3 +185,67 @@ def test_a_server_that_turned_read_only_is_left(wire: psycopg.Connection[Any]) -
         recorder.record([(delivery, Succeeded(delivery.attempt, Raw(b"null")))])
     assert len(opened) == 2
     assert log_of(saga)[1].startswith("step_done")
+
+
+@pytest.mark.parametrize("taken_over", [False, True])
+def test_a_result_outlasts_a_server_that_is_away_for_longer_than_its_lease(
+    wire: psycopg.Connection[Any], taken_over: bool
+) -> None:
+    """The worker lives and holds the answer: it is recorded when the server is back, or kept if another took over."""
+    saga = begin(Externals)
+    delivery = take(wire, "worker:1")
+    assert delivery.attempt is not None
+    began, refused = time.monotonic(), 0
+
+    def connect() -> psycopg.Connection[Any]:
+        nonlocal refused
+        if time.monotonic() < began + 1.0:
+            refused += 1
+            raise psycopg.OperationalError("the server is starting up")
+        if taken_over:
+            expire_leases()
+            take(wire, "worker:2")
+        return DjangoStore("default").connect()
+
+    with closing(Link(connect)) as link:
+        recorder = Recorder(link, definition_of, holder="worker:1", lease=0.3, goes_on=lambda *_: False)
+        recorder.record([(delivery, Succeeded(delivery.attempt, Raw(b'"paid"')))])
+    assert refused > 2
+    if taken_over:
+        assert list(dedupe(saga).values()) == ["done"]
+    else:
+        assert log_of(saga)[1].startswith("step_done")
+
+
+def test_a_thread_that_writes_for_others_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody keeps up the leases of what it is to go on with, so another of those that wait takes over."""
+    monkeypatch.setattr(line, "LONGEST_LEAD", 0.1)
+    first = threading.Event()
+
+    def serve(tickets: list[Ticket[Any]]) -> list[Ticket[Any]]:
+        time.sleep(0.02)  # as a statement takes
+        for ticket in tickets:
+            ticket.finish()
+        return []
+
+    waits: Line[Any] = Line(serve)
+    crowd_ends = threading.Event()
+
+    def again_and_again() -> None:
+        while not crowd_ends.is_set():
+            waits.wait(Ticket([], 0.0))
+
+    def once() -> None:
+        waits.wait(Ticket([], 0.0))
+        first.set()
+
+    threads = [threading.Thread(target=once), *(threading.Thread(target=again_and_again) for _ in range(4))]
+    for thread in threads:
+        thread.start()
+    try:
+        assert first.wait(20)
+    finally:
+        crowd_ends.set()
+        for thread in threads:
+            thread.join(20)
+    assert not any(thread.is_alive() for thread in threads)

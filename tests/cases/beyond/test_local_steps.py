@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import psycopg
 import pytest
 from django.db import DatabaseError, connection, transaction
 
 from sagas import Retry, Saga, step
 from sagas.states import Status
-from tests.cases.conftest import sql
+from sagas.testing.proxy import BlackHole, Proxy
+from sagas.worker import Worker
+from sagas_django.store import DjangoStore
+from tests.cases.conftest import Gate, sql, wait_until
 from tests.shop.models import Booking, Seat
 from tests.shop.sagas import Local, Locals, Ordered
 from tests.shop.world import World, world
-from tests.support.stories import NO_WAIT, begin, begin_many, drain, expire_leases, log_of, outbox
+from tests.support.stories import NO_WAIT, Aside, begin, begin_many, drain, expire_leases, log_of, outbox
+from tests.support.workers import begin_due, living_worker, run_batch
 
 pytestmark = pytest.mark.usefixtures("shop")
 
@@ -149,3 +154,62 @@ def test_two_local_steps_that_break_the_same_constraint(world: World) -> None:
     drain()
     assert {Local.get(key=key).status for key in "ab"} == {Status.COMPLETED}
     assert (Seat.objects.count(), Booking.objects.count()) == (1, 2)
+
+
+class Direct(DjangoStore):
+    """A store whose own connections get through, wherever those of the application lead."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__("default")
+        self._url = url
+
+    def connect(self) -> psycopg.Connection[Any]:
+        return psycopg.connect(self._url, autocommit=True)
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_connection_of_the_application_that_is_cut_off(
+    world: World, shop: str, settings: Any, caplog: pytest.LogCaptureFixture, ends: bool
+) -> None:
+    """A local step hangs outside of its body, where nothing of the application waits for an answer. After the timeout
+    and the grace that is told, or ends a prefork child, and its lease is no longer renewed: when the server has given
+    up, another worker takes over."""
+    ended: list[str] = []
+    gate, pids = Gate(), [0]
+
+    def at_gate(run: Any) -> None:
+        pids.extend(sql("select pg_backend_pid()")[0])
+        gate(run)
+
+    world.plan("body", at_gate)
+    saga = begin(Local)
+    where = connection.settings_dict
+    numbers = {"timeout": 0.2, "grace": 0.2, "lease": 1.0, "heartbeat": 0.2}
+
+    def work(worker: Worker, through: Proxy) -> None:
+        connection.settings_dict = {**where, "HOST": "127.0.0.1", "PORT": through.port}  # of this thread
+        run_batch(worker, begin_due(worker))
+
+    with (
+        Proxy(where["HOST"], int(where["PORT"])) as proxy,
+        living_worker(settings, store=Direct(shop), end_process=ended.append, ends=ends, **numbers) as worker,
+    ):
+        hanging = Aside(lambda: work(worker, proxy))
+        try:
+            gate.wait()
+            proxy.fault = BlackHole()
+            gate.opened.set()
+            told = "the transaction outlived its timeout"
+            wait_until(lambda: told in "".join(ended) + caplog.text, "somebody to say so")
+            assert bool(ended) is ends
+            if not ends:
+                sql("select pg_terminate_backend(%s)", pids[-1])
+                wait_until(lambda: begin_due(worker), "the end of the lease")
+        finally:
+            gate.opened.set()
+            proxy.close()
+            hanging.join()
+    expire_leases()
+    drain()
+    assert log_of(saga) == ["started", "step_done body", "completed"]
+    assert Booking.objects.count() == 1

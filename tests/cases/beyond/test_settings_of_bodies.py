@@ -20,7 +20,7 @@ from tests.sqlalchemy import conftest as alchemy
 from tests.sqlalchemy.conftest import engine, make_engine, make_runtime, runtime, shop_template, url
 from tests.sqlalchemy.shop import ODD, Odd, Told
 from tests.support.stories import begin_many
-from tests.support.workers import begin_due, one_worker, run_batch
+from tests.support.workers import begin_due, one_worker, pooled, run_batch
 
 __all__ = ["engine", "make_engine", "make_runtime", "runtime", "shop_template", "url"]
 
@@ -37,9 +37,13 @@ class Tenants(Saga[Ordered], name="beyond.tenants", version=1):
         world.notes.append(f"{self.key} {tenant or ''}".strip())
 
 
-@pytest.fixture
-def kept_connection(shop: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """`CONN_MAX_AGE = None`: a thread keeps its connection."""
+@pytest.fixture(params=["thread", "pool"])
+def kept_connection(shop: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
+    """`CONN_MAX_AGE = None`: a thread keeps its connection. Or `OPTIONS = {"pool": ...}`: they are given back."""
+    if request.param == "pool":
+        with pooled():
+            yield
+        return
     connection.close()
     monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", None)
     yield
