@@ -54,7 +54,7 @@ def _parts(annotated: Any) -> tuple[Any, ...]:
 
 def _passes(value: Any, declared: Any) -> bool:
     """Whether what has one type may stand where another is declared."""
-    return any(_fits(value, each) for each in _parts(declared))
+    return all(any(_fits(part, each) for each in _parts(declared)) for part in _parts(value))
 
 
 def _fits(value: Any, declared: Any) -> bool:
@@ -63,7 +63,14 @@ def _fits(value: Any, declared: Any) -> bool:
     one, other = get_origin(value) or value, get_origin(declared) or declared
     if Literal in (one, other) or not (isinstance(one, type) and isinstance(other, type)):
         return True  # somebody else's to judge
-    if not (issubclass(one, other) or (one is int and other is float)):
+    if not (_inherits(one, other) or (one is int and other is float)):
         return False
     inner, wanted = get_args(value), get_args(declared)
     return len(inner) != len(wanted) or all(_passes(a, b) for a, b in zip(inner, wanted, strict=True))
+
+
+def _inherits(one: type, other: type) -> bool:
+    try:
+        return issubclass(one, other)
+    except TypeError:  # Protocols, and TypedDicts, of which at least a dict is wanted, are a type checker's to judge
+        return issubclass(one, dict) or not issubclass(other, dict)

@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 from sagas import hooks, machine
-from sagas.events import Entry, ErrorText, Kind
+from sagas.events import OPERATIONS, Entry, ErrorText, Kind
 from sagas.payloads import request_text
 from sagas.store.rows import Delivery, Recording
 from sagas.tally import Tally
@@ -26,6 +26,10 @@ def alarm(recording: Recording) -> None:
     if delivery.kind == "signal" and not recording.decision.entries:
         said = request_text(delivery.payload)
         log.warning("%s: the saga has ended, the signal is dropped: %.200s", delivery.label, said)
+    elif delivery.kind in OPERATIONS and machine.finished(delivery.state):
+        # of a child its parent asks it, and looks afterwards how it has ended
+        level = logging.INFO if delivery.tied else logging.WARNING
+        log.log(level, "%s: the saga has ended, the %s comes too late", delivery.label, delivery.kind)
     for entry in recording.decision.entries:
         if entry.data.error is not None:
             _failed(delivery, entry, entry.data.error)

@@ -44,7 +44,7 @@ REQUESTS: dict[str, Callable[[Payload], Event]] = {
     "cancel": lambda given: Cancel(given.actor, given.reason),
     "retry": lambda given: RetryNow(given.actor, given.reason),
     "abort": lambda given: Abort(given.actor, given.reason),
-    "redo": lambda given: Redo(given.step, given.actor, given.reason),
+    "redo": lambda given: Redo(given.step, given.actor, given.reason, given.seen),
     "mark_done": lambda given: MarkDone(given.step, given.value, given.actor, given.reason, given.seen),
     "mark_not_done": lambda given: MarkNotDone(given.step, given.actor, given.reason, given.seen),
     "skip": lambda given: SkipStep(given.step, given.actor, given.reason, given.seen),

@@ -366,7 +366,7 @@ class Saga(Generic[I]):
     @classmethod
     def cancel(cls, *, key: str | None = None, id: UUID | None = None, reason: str, using: Any = None) -> None:
         """Ask for a saga to be undone; a worker does it. After the pivot the request is logged and has no effect,
-        and after the end nothing is logged either. `get().allowed_actions` says whether it would change something.
+        and after the end only the worker logs it. `get().allowed_actions` says whether it would change something.
 
         Args:
             key: business key, or

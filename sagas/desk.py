@@ -12,10 +12,11 @@ from uuid import UUID
 import psycopg
 from psycopg.rows import namedtuple_row
 
-from sagas import wording
+from sagas import machine, wording
 from sagas.doctor import Problem
 from sagas.errors import StoreNotReady
 from sagas.ports import Connection, Store
+from sagas.states import State, Status
 from sagas.store.schema_files import NAMES
 from sagas.why import WaitingSaga
 from sagas.wording import Wording
@@ -136,13 +137,19 @@ def connected(store: Store) -> Iterator[Connection]:
     """A connection of psycopg 3 in autocommit, closed at the end of the block.
 
     Raises:
-        StoreNotReady: there is none to be had, or it was lost.
+        StoreNotReady: there is none to be had, it was lost, or the server gave up on a statement.
     """
     try:
-        with closing(store.connect()) as connection:
-            yield connection
+        connection = store.connect()
     except psycopg.OperationalError as problem:
         raise _unreachable(store.name, problem) from problem
+    with closing(connection):
+        try:
+            yield connection
+        except psycopg.OperationalError as problem:
+            if connection.closed:
+                raise _unreachable(store.name, problem) from problem
+            raise StoreNotReady(f"the database of {store.name!r} did not do it: {problem}") from problem
 
 
 def _unreachable(name: str, problem: psycopg.Error) -> StoreNotReady:
@@ -218,9 +225,12 @@ class StoreDesk:
         self, *, limit: int, statuses: Sequence[str] = (), name: str | None = None, version: int | None = None,
         waiting: bool = False, unfinished: bool = False,
     ) -> Sequence[SagaLine]:  # fmt: skip
+        wanted = [State(Status(status), 0) for status in statuses]
+        ended = [machine.finished(state) for state in wanted]
         given = {
             "statuses": list(statuses) or None, "name": name, "version": version, "waiting": waiting,
-            "unfinished": unfinished, "limit": limit,
+            "unfinished": unfinished or (bool(wanted) and not any(ended)), "finished": bool(wanted) and all(ended),
+            "parked": bool(wanted) and all(map(machine.parked, wanted)), "limit": limit,
         }  # fmt: skip
         return self.rows("operate_sagas", given)
 

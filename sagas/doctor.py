@@ -19,6 +19,7 @@ from sagas import ports
 from sagas.errors import SagaError
 from sagas.measure import Rows, find_stuck, rows_of
 from sagas.registry import registry
+from sagas.schedules.state import FAILED, OVERDUE
 from sagas.settings import Settings
 from sagas.store.schema_files import NAMES, schema_sql
 
@@ -130,6 +131,13 @@ def _server(rows: Rows, settings: Settings) -> Iterator[Problem]:
         yield _warning(
             "synchronous-commit", "synchronous_commit is off: a crash of the server forgets what was committed last",
             "Leave it on for these connections.",
+        )  # fmt: skip
+    if found.isolation != "read committed":
+        unset = "; workers do not set it behind a pooler, so limits of queues and ordering keys do not hold"
+        yield (_warning if settings.prepared else _error)(
+            "isolation", f"default_transaction_isolation is {found.isolation!r}: local steps fail where others have "
+            f"written meanwhile, and are tried again{'' if settings.prepared else unset}",
+            "alter role ... set default_transaction_isolation to 'read committed'; ask for more where it is needed.",
         )  # fmt: skip
     if found.autovacuum == "off":
         yield _warning("autovacuum", "autovacuum is off: the outbox grows without end", "Switch it on.")
@@ -258,6 +266,23 @@ def _pauses(rows: Rows, settings: Settings) -> Iterator[Problem]:
         )  # fmt: skip
 
 
+def _schedules(rows: Rows, settings: Settings) -> Iterator[Problem]:
+    for each in rows("schedules", {"name": None, "now": None}):
+        if each.paused:
+            continue
+        if each.note.startswith(FAILED):
+            yield _error(
+                "failing-schedules", f"schedule {each.name} {each.note}",
+                "It is tried again every 30 s, and no tick is lost: mend its input=, or what that needs.",
+            )  # fmt: skip
+        elif each.late > OVERDUE:
+            yield _error(
+                "late-schedules", f"schedule {each.name} should have started its saga {each.late:.0f} s ago",
+                "Does a relay, or an embedded worker, run with its code? `sagas forget-schedule` removes what is gone "
+                "from the code.",
+            )  # fmt: skip
+
+
 def _standing(rows: Rows, settings: Settings) -> Iterator[Problem]:
     """Sagas that somebody has to look at."""
     found = find_stuck(rows, settings, limit=100)
@@ -295,5 +320,5 @@ def _aliases() -> Iterator[Problem]:
 
 LOOKS: Final[tuple[Look, ...]] = (
     _server, _objects, _numbers, _tables, _transactions, _processes, _failing, _queues, _messages, _definitions,
-    _pauses, _standing,
+    _pauses, _schedules, _standing,
 )  # fmt: skip

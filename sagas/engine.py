@@ -21,7 +21,7 @@ from sagas import clock, codec, errors, ports, requests
 from sagas.actions import Action, allowed_actions
 from sagas.bare import bare_caller
 from sagas.definition import OnExisting, Saga
-from sagas.events import RESOLUTIONS
+from sagas.events import AS_SEEN
 from sagas.ports import Caller, Work
 from sagas.registry import registry
 from sagas.states import State, Status, StepState
@@ -320,8 +320,8 @@ def request(
         actor: who asks; stored in the log.
         step: the step that it is about: of a "redo", and of what an operator decides about a step.
         result: what the step returned, of its declared type; for "mark_done".
-        seen: `seq` of the saga as it was looked at: what is decided about a step does not count if it has moved on
-            since. None: as it stands now.
+        seen: `seq` of the saga as it was looked at: a "redo", or what is decided about a step, does not count if it
+            has moved on since. None: as it stands now.
         using: as for `Saga.start()`.
 
     Raises:
@@ -363,7 +363,9 @@ def _requesting(
     requests.check_seen(seen)
     queue = definition.plan.steps[0].queue
     payload: dict[str, Any] = {"reason": reason, "actor": actor} | ({"step": step} if step else {})
-    if kind in RESOLUTIONS:
+    if found.finished_at is not None:  # what goes on from it is not meant
+        payload["ended"] = True
+    if kind in AS_SEEN:
         payload["seen"] = found.seq if seen is None else seen
     if kind == "mark_done":
         payload["value"] = requests.result_of(caller, definition, step, result)

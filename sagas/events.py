@@ -20,6 +20,9 @@ from sagas.operations import (
     ABOUT_A_STEP as ABOUT_A_STEP,
 )
 from sagas.operations import (
+    AS_SEEN as AS_SEEN,
+)
+from sagas.operations import (
     OPERATIONS as OPERATIONS,
 )
 from sagas.operations import (
@@ -261,6 +264,8 @@ class LateAnswer(msgspec.Struct, frozen=True):
 
 class Rebuild(msgspec.Struct, frozen=True):
     """The saga's rows were lost and are made again from its log: what was under way is in doubt."""
+
+    first_begun_at: float | None = None  # epoch seconds: not before, where only a lost row said so
 
 
 class Doubt(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ import psycopg
 
 from sagas.errors import ConfigurationError
 from sagas.measure import Sample, measure, never_counted, rows_of
-from sagas.metric_list import METRICS, Metric
+from sagas.metric_list import METRICS, STARTED, Metric
 from sagas.ports import Store
 from sagas.registry import registry
 from sagas.retention import NO_JIT
@@ -45,7 +45,8 @@ class Collector:
         self._store = store
         self._link = Link(store.connect)
         self._lock = threading.Lock()
-        self._known: dict[tuple[str, tuple[str, ...]], float] = {}  # the highest that each counter was
+        self._started: dict[tuple[str, ...], float] = {}  # the highest that each of these counters was
+        self._counted = 0.0  # all others, added up
         self._samples: list[Sample] = []
         self._fresh_until = 0.0
 
@@ -82,19 +83,26 @@ class Collector:
             connection.execute("set transaction isolation level repeatable read, read only")  # one moment for all
             connection.execute(NO_JIT)
             connection.execute(f"set local statement_timeout = '{int(LONGEST * 1000)}ms'")
-            found = {each[:2]: self._grown(each) for each in measure(rows_of(connection), self._store.settings)}
+            found = {each[:2]: each for each in self._grown(measure(rows_of(connection), self._store.settings))}
         unseen = {each[:2]: each for each in never_counted(registry.definitions())}
         self._samples = list((unseen | found).values())
         self._fresh_until = time.monotonic() + SHARE * (time.monotonic() - began)
         return self._samples
 
-    def _grown(self, sample: Sample) -> Sample:
-        """A counter never goes down, though what a worker has counted is written a moment after it happened."""
-        if sample.metric.kind != "counter":
-            return sample
-        key = (sample.metric.name, sample.labels)
-        self._known[key] = max(sample.value, self._known.get(key, 0.0))
-        return sample._replace(value=self._known[key])
+    def _grown(self, measured: Iterable[Sample]) -> Iterator[Sample]:
+        """Starts never go down, though what a worker has counted is written a moment after it happened. The other
+        counters do not by themselves; if they have, the database has gone back in time, and starts go with it."""
+        samples = list(measured)
+        counted = sum(each.value for each in samples if each.metric.kind == "counter" and each.metric is not STARTED)
+        if counted < self._counted:
+            self._started.clear()
+        self._counted = counted
+        for each in samples:
+            if each.metric is not STARTED:
+                yield each
+                continue
+            highest = self._started[each.labels] = max(each.value, self._started.get(each.labels, 0.0))
+            yield each._replace(value=highest)
 
 
 def _family(metric: Metric) -> Any:

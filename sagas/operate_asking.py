@@ -42,7 +42,8 @@ def ask(
 
     Raises:
         InvalidInput: the result is not of the type of the step; `path` names the field.
-        NotPossible: nothing would come of it now; the message says what is possible.
+        NotPossible: nothing would come of it now; the message says what is possible. Or the saga moved on while the
+            person was asked.
         UnknownSaga: this process does not have the saga's definition.
     """
     saga = find(desk, wanted)
@@ -57,8 +58,14 @@ def ask(
     value = None if result is None else read_value(step_of(saga, step), result)
     if not sure:
         _confirmed(typed(kind), meant.does)
+        if engine.find(None, id=saga.id, using=desk.using).seq != saga.seq:
+            raise NotPossible(
+                f"{typed(kind, step)}: saga {saga.name} {saga.id} has moved on since you looked at it; nothing was "
+                f"asked for: look again, and decide anew"
+            )
     return engine.request(
-        None, kind, id=saga.id, reason=reason, actor=actor or user(), step=step, result=value, using=desk.using
+        None, kind, id=saga.id, reason=reason, actor=actor or user(), step=step, result=value, seen=saga.seq,
+        using=desk.using,
     )  # fmt: skip
 
 

@@ -52,8 +52,8 @@ def _doctor(desk: Desk, given: Mapping[str, Any], talk: Talk) -> str | None:
     return operate_keeping.doctor(desk, talk)
 
 
-def _prune(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
-    operate_keeping.prune(desk, given, talk)
+def _prune(desk: Desk, given: Mapping[str, Any], talk: Talk) -> str | None:
+    return operate_keeping.prune(desk, given, talk)
 
 
 def _archive(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:

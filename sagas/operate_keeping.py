@@ -8,12 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sagas import ports, retention
+from sagas import archiving, ports, retention
 from sagas.commanding import Talk
 from sagas.desk import Desk
 from sagas.doctor import Level, Problem, examine
 from sagas.errors import InvalidInput
 from sagas.operate import one_line
+from sagas.ports import Connection
 
 ORDER = (Level.ERROR, Level.WARNING, Level.NOTE)
 
@@ -41,8 +42,8 @@ def _told(found: Sequence[Problem]) -> Iterator[str]:
         yield "nothing is wrong that could be seen from here"
 
 
-def prune(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
-    """Archive and remove what ended long ago, now.
+def prune(desk: Desk, given: Mapping[str, Any], talk: Talk) -> str | None:
+    """Archive and remove what ended long ago, now; returns the last word if something could not be removed.
 
     Raises:
         InvalidInput: a number of days that is none.
@@ -51,27 +52,44 @@ def prune(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
     settings = ports.store(desk.name).settings
     days = settings.prune_after_days if given["older_than"] is None else given["older_than"]
     age, archive = _seconds(days, "--older-than"), settings.archive and not given["no_archive"]
+    old = retention.Old(age=age, archive=archive, name=given["name"])
+    batches = retention.Batches(retention.BATCH)
     with desk.connect() as connection:
         total, pruned = retention.ahead(connection, age=age, name=given["name"]), 0
         if not given["dry_run"]:
             with talk.bar(total, "sagas") as bar:
-                for count in retention.prune(connection, age=age, archive=archive, name=given["name"]):
+                for count in retention.prune(connection, old, batches):
                     pruned += count
                     bar.update(count)
         stay = retention.ahead(connection, age=age, name=given["name"]) if pruned < total else 0
-        keys = 0
-        if given["keys_older_than"] is not None and not given["dry_run"]:
-            keys = sum(retention.prune_keys(connection, age=_seconds(given["keys_older_than"], "--keys-older-than")))
-    talk.give({"old_enough": total, "pruned": pruned, "archived": archive, "keys_forgotten": keys})
+        stay -= len(batches.left_out)
+        old_keys, keys = _keys(connection, given)
+    talk.give({
+        "old_enough": total, "pruned": pruned, "archived": archive, "keys_old_enough": old_keys, "keys_forgotten": keys,
+    })  # fmt: skip
     kept = "are in the archive" if archive else "are gone, except for their keys"
     if given["dry_run"]:
         talk.say(f"{total} sagas ended more than {days:g} days ago; nothing was changed")
-        return
+        if given["keys_older_than"] is not None:
+            talk.say(f"{old_keys} keys are of sagas that ended more than {given['keys_older_than']:g} days ago")
+        return None
     talk.say(f"{pruned} sagas that ended more than {days:g} days ago were pruned; they {kept}")
-    if stay:
+    if stay > 0:
         talk.say(f"{stay} stay: they have work on its way, or parents or children that have not ended")
     if given["keys_older_than"] is not None:
         talk.say(f"{keys} keys were forgotten: they may be used again")
+    for problem in batches.left_out.values():
+        talk.complain(one_line(problem))
+    return f"{len(batches.left_out)} sagas could not be pruned, listed above" if batches.left_out else None
+
+
+def _keys(connection: Connection, given: Mapping[str, Any]) -> tuple[int, int]:
+    """How many keys are old enough to be forgotten, and how many were."""
+    if given["keys_older_than"] is None:
+        return 0, 0
+    age, name = _seconds(given["keys_older_than"], "--keys-older-than"), given["name"]
+    ahead = retention.keys_ahead(connection, age=age, name=name)
+    return ahead, 0 if given["dry_run"] else sum(retention.prune_keys(connection, age=age, name=name))
 
 
 def _seconds(days: float, option: str) -> float:
@@ -84,12 +102,12 @@ def archive(desk: Desk, given: Mapping[str, Any], talk: Talk) -> None:
     """Move the archive to a file.
 
     Raises:
-        InvalidInput: the file cannot be written.
+        InvalidInput: the file cannot be written, or not now.
     """
     desk.check_ready()
     file, moved = Path(given["file"]), 0
-    with desk.connect() as connection, talk.bar(retention.archived(connection), "sagas") as bar:
-        for count in retention.move_archive(connection, file, keep=given["keep"]):
+    with desk.connect() as connection, talk.bar(archiving.archived(connection), "sagas") as bar:
+        for count in archiving.move_archive(connection, file, keep=given["keep"]):
             moved += count
             bar.update(count)
     talk.give({"file": str(file), "sagas": moved, "kept": given["keep"]})

@@ -35,22 +35,30 @@ ENDED: Final = "the saga here has ended with it: put one of the two right by han
 
 def tell_restored(desk: Desk, given: Mapping[str, Any], talk: Talk) -> str | None:
     """Say that the database has gone back in time; returns the last word if something could not be said."""
+    since = _time(given["since"], "--since") if given["since"] else None
     desk.check_ready()
-    sagas, problems = 0, 0
+    sagas, problems, actor = 0, 0, given["actor"] or user()
     with desk.connect() as connection:
+        until = restored.until(connection, since=since)
         renewed = restored.renew(connection)
-        for each in restored.doubt(connection, actor=given["actor"] or user(), reason=given["reason"]):
+        for each in restored.doubt(connection, until=until, actor=actor, reason=given["reason"]):
             sagas += 1
             if each.problem:
                 problems += 1
                 talk.complain(f"{each.label}: {one_line(each.problem)}")
-    talk.give({"rows": renewed.rows, "messages": renewed.messages, "sagas": sagas, "problems": problems})
+    at = None if until is None else datetime.fromtimestamp(until, UTC).isoformat()
+    talk.give({
+        "rows": renewed.rows, "messages": renewed.messages, "sagas": sagas, "problems": problems, "until": at,
+    })  # fmt: skip
     talk.say(
         f"{renewed.rows} outbox rows and {renewed.messages} messages have new ids: what was sent, claimed or begun "
         f"before does not fit them any more"
     )
     talk.say(f"{sagas} sagas are open; what each is still to do outside is in doubt, and asked about first")
-    return f"{problems} of them could not be told, listed above; the others were" if problems else None
+    if at:
+        talk.say(f"what was lost counts as begun at {at}; if the backup is older, say so: --since TIME")
+    again = f"{problems} of them could not be told, listed above; the others were; for those: --since {at}"
+    return again if problems else None
 
 
 def reconciling(desk: Desk, given: Mapping[str, Any], talk: Talk) -> str | None:
@@ -138,8 +146,12 @@ def _lines(found: Sequence[Match], unsettled: Sequence[Match], written: Sequence
 
 COMMANDS: Final[tuple[Command, ...]] = (
     Command(
-        name="restored", run=tell_restored, role=REPAIRER, arguments=(REASON, ACTOR),
+        name="restored", run=tell_restored, role=REPAIRER,
         help="say that the database has gone back in time (failover, backup), before relays and workers run on it",
+        arguments=(
+            REASON, ACTOR,
+            Argument(name="--since", help="the last moment it knows of, needed if anything was started on it since"),
+        ),
     ),
     Command(
         name="reconcile", run=reconciling, role=REPAIRER,

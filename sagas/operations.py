@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import msgspec
 
 
@@ -32,6 +34,7 @@ class Redo(msgspec.Struct, frozen=True):
     step: str
     actor: str = ""
     reason: str = ""
+    seen: int | None = None  # seq of the saga as the operator saw it; None: whatever it is
 
 
 class MarkDone(msgspec.Struct, frozen=True):
@@ -91,5 +94,6 @@ OPERATIONS: dict[str, type[Operation]] = {  # by outbox kind
     "cancel": Cancel, "retry": RetryNow, "abort": Abort, "redo": Redo, "pause": Pause, "resume": Resume,
     "mark_done": MarkDone, "mark_not_done": MarkNotDone, "skip": SkipStep, "mark_undone": MarkUndone,
 }  # fmt: skip
-RESOLUTIONS = frozenset(kind for kind, event in OPERATIONS.items() if "seen" in event.__struct_fields__)
+RESOLUTIONS = frozenset(kind for kind, event in OPERATIONS.items() if event in get_args(Resolution))
+AS_SEEN = frozenset(kind for kind, event in OPERATIONS.items() if "seen" in event.__struct_fields__)
 ABOUT_A_STEP = frozenset(kind for kind, event in OPERATIONS.items() if "step" in event.__struct_fields__)

@@ -1,8 +1,9 @@
 """Making saga and outbox rows again from the log alone, after they were lost or damaged.
 
 The log is the truth. What cannot be known from it is assumed to be the worst: a body that was perhaps under way is
-in doubt, so it is asked about or undone as unknown, never taken for "did not happen". Requests that no worker had
-applied yet (a cancel still in the outbox) are lost with the outbox.
+in doubt, so it is asked about or undone as unknown, never taken for "did not happen"; it may have begun as soon as the
+saga came to it, and that is the age of its key. Requests that no worker had applied yet (a cancel still in the outbox)
+are lost with the outbox.
 
 Run it while no worker runs the sagas concerned; a saga whose rows agree with its log is not touched.
 """
@@ -21,12 +22,12 @@ from psycopg.rows import dict_row
 
 from sagas import codec, machine
 from sagas.errors import UnknownSaga
-from sagas.events import Entry, Rebuild
-from sagas.fold import fold
+from sagas.events import Entry, Rebuild, Work
+from sagas.fold import evolve, fold
 from sagas.head import Head, read_head
 from sagas.plan import Plan
 from sagas.registry import registry
-from sagas.states import State
+from sagas.states import State, Status
 from sagas.store.rows import Connection, entry_of, state_of
 from sagas_outbox.queries import query, run
 
@@ -82,7 +83,8 @@ def _rebuild(connection: Connection, saga_id: UUID) -> Rebuilt:
             plan = NO_STEPS if machine.at_rest(state) else registry.get(head.name, head.version).plan
             if _agrees(connection, saga_id, state, plan):
                 return Rebuilt(saga_id=saga_id, label=label, changed=False)
-            _write(connection, saga_id, head, plan, state)
+            begun = None if machine.at_rest(state) else _came_to(connection, saga_id, plan, entries)
+            _write(connection, saga_id, head, plan, state, Rebuild(first_begun_at=begun))
             return Rebuilt(saga_id=saga_id, label=label, changed=True)
     except (
         ValueError,
@@ -116,8 +118,18 @@ def _agrees(connection: Connection, saga_id: UUID, state: State, plan: Plan) -> 
     return wanted == sorted(zip(row["row_steps"] or (), row["row_directions"] or (), strict=True))
 
 
-def _write(connection: Connection, saga_id: UUID, head: Head, plan: Plan, state: State) -> None:
-    decision = machine.decide(plan, state, Rebuild())
+def _came_to(connection: Connection, saga_id: UUID, plan: Plan, entries: Sequence[Entry]) -> float | None:
+    """When the saga came to the oldest work that it calls for, in epoch seconds: none of that was begun before."""
+    state, since = State(Status.RUNNING, -1), dict[Work, float]()
+    times = run(connection, query(PACKAGE, "rebuild_times"), {"id": saga_id})
+    for entry, (at,) in zip(entries, times, strict=True):
+        state = evolve(state, entry)
+        since = {work: since.get(work, at) for work in machine.frontier(plan, state)}
+    return min(since.values(), default=None)
+
+
+def _write(connection: Connection, saga_id: UUID, head: Head, plan: Plan, state: State, event: Rebuild) -> None:
+    decision = machine.decide(plan, state, event)
     for entry in decision.entries:
         run(
             connection, query(PACKAGE, "rebuild_entries"),

@@ -68,7 +68,7 @@ def receive(
         if isinstance(each, Delivery):
             each.reader.payloads = settings.payloads
             delay = _delay(each, settings, requests, lacking) or _locked(each, settings, probes.get(each.saga_id, {}))
-            if not delay and each.held_up and each.attempt:
+            if not delay and _is_held_up(each):
                 paused.append(each.held)
             elif delay:
                 later.setdefault(delay, []).append(each.held)
@@ -85,6 +85,13 @@ def receive(
     if paused:
         rows.hold_up(connection, paused, delay=PAUSE_DELAY, soon=REQUEST_DELAY, now=clock.now())
     return good
+
+
+def _is_held_up(delivery: Delivery) -> bool:
+    """Whether nothing may begin with it for now: no step, and no more of the items of one. How children stand is looked
+    at while it is only their parent itself that is paused: its state says that none may follow them."""
+    more = delivery.kind == "children" and not delivery.state.paused
+    return delivery.held_up and (delivery.attempt is not None or more)
 
 
 def _delay(delivery: Delivery, settings: Settings, requests: Collection[str], lacking: Lacking) -> float:
@@ -156,6 +163,6 @@ def _keep(connection: Connection, kept: Iterable[Kept]) -> None:
     for each in kept:
         if each.age > KEPT_FOR:
             log.error("outbox row %d: no saga came for this signal in 30 days, given up: %s", each.held[0], each.what)
-            claims.discard(connection, [each.held])
+            rows.give_up(connection, each)
         else:
             claims.hand_back(connection, [each.held], delay=min(max(each.age, 1.0), KEPT_LONGEST), now=clock.now())

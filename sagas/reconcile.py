@@ -145,15 +145,25 @@ def _look(connection: Connection, ids: Sequence[UUID]) -> dict[UUID, _Here]:
     logs: defaultdict[UUID, list[tuple[Any, ...]]] = defaultdict(list)
     for saga_id, *line in run(connection, query(PACKAGE, "logs"), {"ids": list(ids)}):
         logs[saga_id].append(tuple(line))
-    for row in _rows(connection, ids):
+    rows = _rows(connection, ids)
+    pruned = _pruned(connection, [row["id"] for row in rows if row["name"] is None])
+    for row in rows:
         saga_id = row["id"]
-        if row["name"] is None:
-            pruned = row["pruned_name"] is not None
-            label = _label(row["pruned_name"], saga_id, row["pruned_key"]) if pruned else _vanished(saga_id)
-            here[saga_id] = _Here(label=label, pruned=pruned, awaited=row["awaited"])
-        else:
+        if row["name"] is not None:
             here[saga_id] = _read(row, logs[saga_id])
+        elif label := pruned.get(saga_id):
+            here[saga_id] = _Here(label=label, pruned=True)
+        else:
+            here[saga_id] = _Here(label=_vanished(saga_id), awaited=row["awaited"])
     return here
+
+
+def _pruned(connection: Connection, ids: Sequence[UUID]) -> dict[UUID, str]:
+    """What to call those of some sagas that were pruned."""
+    if not ids:
+        return {}
+    found = run(connection, query(PACKAGE, "reconcile_pruned"), {"ids": list(ids)}).fetchall()
+    return {saga_id: _label(name, saga_id, key) for saga_id, name, key in found}
 
 
 def _read(row: dict[str, Any], log: Sequence[tuple[Any, ...]]) -> _Here:

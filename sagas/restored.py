@@ -19,6 +19,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -88,18 +89,33 @@ def renew(connection: Connection) -> Renewed:
             time.sleep(MOMENT / 1000)
 
 
-def doubt(connection: Connection, *, actor: str, reason: str) -> Iterator[Doubted]:
+def until(connection: Connection, *, since: datetime | None = None) -> float | None:
+    """The last moment from before the database went back in time, in epoch seconds: nothing that was lost is older.
+
+    Args:
+        connection: autocommit.
+        since: that moment, or an earlier one; None: as far as the database knows, which is too late where callers have
+            written to it since.
+
+    Returns:
+        Never later than the last write; None if there is none.
+    """
+    (found,) = run(connection, query(PACKAGE, "restored_until"), {"since": since}).fetchone() or (None,)
+    return found
+
+
+def doubt(connection: Connection, *, until: float | None, actor: str, reason: str) -> Iterator[Doubted]:
     """Say in the log of every open saga that the database has gone back in time, and what is in doubt by that.
 
     Args:
         connection: autocommit.
+        until: whatever was lost was begun then or later; the age of its idempotency key is counted from then.
         actor: who says so.
         reason: why; stored in the log.
 
     Yields:
         One `Doubted` for each saga.
     """
-    (until,) = run(connection, query(PACKAGE, "restored_until"), {}).fetchone() or (None,)
     last = FIRST
     while found := _open(connection, after=last):
         for row in found:

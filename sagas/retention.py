@@ -7,21 +7,18 @@ dropped. `Pruner` does the work beside a relay or a worker, for a small share of
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-import msgspec
 import psycopg
 
 from sagas import clock
-from sagas.errors import InvalidInput
 from sagas.ports import Connection, Store
 from sagas.settings import Settings
 from sagas_outbox.link import Link
@@ -35,123 +32,142 @@ SHARE: Final = 0.025  # of the time of one connection, when done beside other wo
 FEWEST, MOST = 5, 500  # sagas in one statement beside other work
 AIM: Final = 0.1  # seconds that such a statement should take: of five sagas it takes 10 ms, of 200 not 100
 IDLE: Final = 60.0  # seconds until another look when nothing is old enough
+# classes and codes of errors that one saga may be to blame for: its data, what refers to it, its size, a trigger
+ITS_OWN: Final = frozenset({"22", "23", "54", "P0", "XX", "53200", "57014"})
 NO_JIT: Final = "set local jit = off"  # compiling takes longer than all the rest, and is not shared between statements
 DAY: Final = timedelta(days=1).total_seconds()
-BLOCK: Final = 65_536  # bytes read at a time
 
 
-def prune_batch(
-    connection: Connection,
-    *,
-    age: float,
-    archive: bool,
-    limit: int = BATCH,
-    name: str | None = None,
-    wait: bool = False,
-) -> list[UUID]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Old:
+    """Which sagas are pruned, and how."""
+
+    age: float  # seconds since they ended, at least
+    archive: bool  # keep them in `sagas_archive`
+    name: str | None = None  # only sagas of this name
+    wait: bool = False  # while somebody else prunes; else there is nothing to do meanwhile
+
+
+class Batches:
+    """How many sagas to prune at once, and which to leave out.
+
+    One that cannot be pruned, because its log is too large for one value, say, must not keep all the others: where a
+    batch fails the next one is smaller, until that saga stands alone; then it is left out.
+
+    Args:
+        size: of the first.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.left_out: dict[UUID, str] = {}  # why, with the saga's name and key
+
+    def shrink(self, problem: psycopg.Error) -> bool:
+        """A batch has failed: take fewer; returns whether that was one saga, which is to blame."""
+        alone = self.size == 1 and its_own(problem) and len(self.left_out) < MOST
+        self.size = max(1, self.size // 4)
+        return alone
+
+    def leave_out(self, connection: Connection, old: Old, problem: psycopg.Error) -> bool:
+        """Pass over the saga that is next, which has just failed; returns whether there was one."""
+        found = _prune(connection, old, limit=1, without=self.left_out, only_say=True)
+        for saga_id, name, key in found:
+            why = problem.diag.message_primary or problem
+            self.left_out[saga_id] = f"saga {name} {saga_id} (key {key!r}) cannot be pruned: {why}"
+            log.warning("%s", self.left_out[saga_id])
+        return bool(found)
+
+
+def its_own(problem: psycopg.Error) -> bool:
+    """Whether this may be the fault of a saga, its size included, and not of the server, or of who is beside us."""
+    state = problem.sqlstate or ""
+    return state[:2] in ITS_OWN or state in ITS_OWN
+
+
+def prune_batch(connection: Connection, old: Old, *, limit: int = BATCH, without: Collection[UUID] = ()) -> list[UUID]:
     """Archive and remove at most `limit` sagas; returns which.
 
     Args:
         connection: autocommit.
-        age: seconds since they ended, at least.
-        archive: keep them in `sagas_archive`.
+        old: which sagas.
         limit: how many at most.
-        name: only sagas of this name.
-        wait: while somebody else prunes; else there is nothing to do meanwhile.
+        without: none of these.
     """
-    parameters = {"age": age, "archive": archive, "limit": limit, "name": name, "now": clock.now()}
+    return [saga_id for saga_id, _, _ in _prune(connection, old, limit=limit, without=without)]
+
+
+def _prune(
+    connection: Connection, old: Old, *, limit: int, without: Collection[UUID], only_say: bool = False
+) -> list[tuple[UUID, str, str]]:
+    """The id, name and key of each; nothing is changed where that is only asked for."""
+    parameters = {
+        "age": old.age, "archive": old.archive, "name": old.name, "limit": limit, "without": list(without),
+        "only_say": only_say, "now": clock.now(),
+    }  # fmt: skip
     with connection.transaction():
         connection.execute(NO_JIT)
-        if wait:
+        if old.wait:
             run(connection, query(PACKAGE, "prune_wait"), {})
-        return [row[0] for row in run(connection, query(PACKAGE, "prune"), parameters)]
+        return run(connection, query(PACKAGE, "prune"), parameters).fetchall()
 
 
-def prune(
-    connection: Connection, *, age: float, archive: bool, name: str | None = None, limit: int = BATCH
-) -> Iterator[int]:
-    """Prune until nothing is left that is old enough; yields the number of sagas in each batch."""
-    while found := prune_batch(connection, age=age, archive=archive, name=name, limit=limit, wait=True):
+def prune(connection: Connection, old: Old, batches: Batches | None = None) -> Iterator[int]:
+    """Prune until nothing is left that is old enough; yields the number of sagas in each batch.
+
+    Args:
+        connection: autocommit.
+        old: which sagas.
+        batches: how many at a time; it knows afterwards which were left out.
+
+    Raises:
+        psycopg.Error: for another reason than one saga.
+    """
+    old, batches = replace(old, wait=True), batches or Batches(BATCH)
+    most = batches.size
+    while True:
+        size = batches.size
+        try:
+            found = prune_batch(connection, old, limit=size, without=batches.left_out)
+        except psycopg.Error as problem:
+            alone = batches.shrink(problem)
+            if not its_own(problem) or (size == 1 and not (alone and batches.leave_out(connection, old, problem))):
+                raise
+            continue
+        if not found:
+            break
+        batches.size = min(most, size * 2)
         yield len(found)
-    run(connection, query(PACKAGE, "prune_left"), {"limit": limit})
+    run(connection, query(PACKAGE, "prune_left"), {"limit": BATCH})
 
 
-def prune_keys(connection: Connection, *, age: float, limit: int = 1000) -> Iterator[int]:
+def prune_keys(connection: Connection, *, age: float, name: str | None = None, limit: int = 1000) -> Iterator[int]:
     """Forget keys of sagas that ended long ago; yields the number of keys in each batch.
+
+    A key of which a later run is there, or is to be remembered, stays.
 
     Args:
         connection: autocommit.
         age: seconds since they ended, at least.
+        name: only keys of sagas of this name.
         limit: how many in one statement.
     """
-    parameters = {"age": age, "limit": limit, "now": clock.now()}
-    while found := run(connection, query(PACKAGE, "prune_keys"), parameters).fetchall():
-        yield len(found)
+    parameters = {"age": age, "name": name, "limit": limit, "now": clock.now(), "after": "(0,0)"}
+    while (found := run(connection, query(PACKAGE, "prune_keys"), parameters).fetchone()) and found[0]:
+        yield found[0]
+        parameters["after"] = found[1]
+
+
+def keys_ahead(connection: Connection, *, age: float, name: str | None = None) -> int:
+    """How many keys `prune_keys` would forget."""
+    parameters = {"age": age, "name": name, "now": clock.now()}
+    ((found,),) = run(connection, query(PACKAGE, "prune_keys_ahead"), parameters).fetchall()
+    return int(found)
 
 
 def ahead(connection: Connection, *, age: float, name: str | None = None) -> int:
     """How many sagas are old enough; some of them may have to stay."""
     (found,) = run(connection, query(PACKAGE, "prune_ahead"), {"age": age, "name": name, "now": clock.now()}).fetchall()
     return int(found[0])
-
-
-def archived(connection: Connection) -> int:
-    """How many sagas are in the archive."""
-    ((found,),) = run(connection, query(PACKAGE, "archive_ahead"), {}).fetchall()
-    return int(found)
-
-
-def move_archive(connection: Connection, file: Path, *, keep: bool = False, limit: int = 100) -> Iterator[int]:
-    """Append the archive to a file as JSON Lines, and empty it; yields the number of sagas in each batch.
-
-    A batch is on disk before it leaves the database: a crash in between writes it twice, and loses nothing.
-
-    Args:
-        connection: autocommit.
-        file: where to; it is appended to.
-        keep: leave the archive in the database as it is.
-        limit: sagas in one batch.
-
-    Raises:
-        InvalidInput: the file cannot be written.
-    """
-    last: UUID | None = None
-    try:
-        _end_last_line(file)
-        with file.open("a", encoding="utf-8") as out:
-            while found := run(
-                connection, query(PACKAGE, "archive_batch"), {"after": last, "limit": limit}
-            ).fetchall():  # fmt: skip
-                out.writelines(f"{line}\n" for _, line in found)
-                out.flush()
-                os.fsync(out.fileno())
-                ids = [row[0] for row in found]
-                if not keep:
-                    run(connection, query(PACKAGE, "archive_drop"), {"ids": ids})
-                last = ids[-1]
-                yield len(ids)
-    except OSError as problem:
-        raise InvalidInput(f"{file}: cannot be written: {problem}", path="file") from problem
-
-
-def _end_last_line(file: Path) -> None:
-    """Cut off a line that a crash has left half written: what it was about is still in the database."""
-    if not file.is_file():
-        return
-    with file.open("rb+") as found:
-        size = place = found.seek(0, os.SEEK_END)
-        tail = b""
-        while place and b"\n" not in tail:
-            place = max(0, place - BLOCK)
-            found.seek(place)
-            tail = found.read(size - place)
-        tail = tail.rpartition(b"\n")[2]
-        try:
-            if tail:
-                msgspec.json.decode(tail)
-                found.write(b"\n")  # of a file that somebody else has begun
-        except msgspec.DecodeError:
-            found.truncate(size - len(tail))
 
 
 class Pruner:
@@ -167,7 +183,7 @@ class Pruner:
         self._link = Link(store.connect)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._batch = FEWEST
+        self._batches = Batches(FEWEST)
         self.on_pass: Callable[[int], None] = lambda pruned: None  # told after each pass
 
     def start(self) -> None:
@@ -197,23 +213,34 @@ class Pruner:
 
     def run_once(self) -> float:
         """One small batch; returns the seconds to wait, so that all of it takes a small share of the time."""
-        settings = self._store.settings
-        began = time.monotonic()
+        settings, batches, began = self._store.settings, self._batches, time.monotonic()
+        old, size = Old(age=age_of(settings), archive=settings.archive), batches.size
+        try:
+            found = self._batch(old, size)
+        except psycopg.Error as problem:
+            if not batches.shrink(problem):
+                raise
+            with self._link.use() as connection:
+                batches.leave_out(connection, old, problem)
+            return self._idle
+        took = time.monotonic() - began
+        if found == size:  # as many as take about `AIM`
+            batches.size = max(FEWEST, min(MOST, int(size * min(2.0, AIM / max(took, 1e-4)))))
+        if found:
+            log.debug("%d sagas that had ended %d days ago were pruned", found, settings.prune_after_days)
+        else:
+            self._link.close()  # for a minute: one connection less
+        self.on_pass(found)
+        return took * (1 - SHARE) / SHARE if found else self._idle
+
+    def _batch(self, old: Old, size: int) -> int:
         with self._link.use() as connection, connection.transaction():
             connection.execute("set local lock_timeout = '500ms'")
             connection.execute("set local statement_timeout = '10s'")
-            found = prune_batch(connection, age=age_of(settings), archive=settings.archive, limit=self._batch)
+            found = prune_batch(connection, old, limit=size, without=self._batches.left_out)
             if not found:
-                run(connection, query(PACKAGE, "prune_left"), {"limit": self._batch})
-        took = time.monotonic() - began
-        if len(found) == self._batch:  # as many as take about `AIM`
-            self._batch = max(FEWEST, min(MOST, int(self._batch * min(2.0, AIM / max(took, 1e-4)))))
-        if found:
-            log.debug("%d sagas that had ended %d days ago were pruned", len(found), settings.prune_after_days)
-        else:
-            self._link.close()  # for a minute: one connection less
-        self.on_pass(len(found))
-        return took * (1 - SHARE) / SHARE if found else self._idle
+                run(connection, query(PACKAGE, "prune_left"), {"limit": size})
+        return len(found)
 
 
 @contextmanager

@@ -8,7 +8,8 @@ quiet      work of it that waits for nothing has brought no log entry for longer
            (all deliveries it may have with their timeouts, grace and leases, its longest backoff), and `stuck_after`
            more.
 
-A step that waits for a signal, a time, its children or a semantic lock waits for something, until its time has come.
+A step that waits for a signal, a time, its children or a semantic lock waits for something, until its time has come; so
+does one whose undo waits until its children are undone.
 Who is not the first in the line of its ordering key waits for that one: if the first is stuck, it alone is named. Who
 waits for a place in a queue at its limit waits for whoever is at work there.
 `stuck` is the rule; `stuck.sql` is the same rule for all sagas of a database, and a test compares the two.
@@ -51,7 +52,7 @@ class OpenSaga:
     parked: bool = False
     paused: bool = False  # itself, or its definition
     waits: Mapping[str, float | None] = field(default_factory=dict)  # steps that wait -> until when; None: no end,
-    # for a signal, a time, children, or a semantic lock
+    # for a signal, a time, children (also until they are undone), or a semantic lock
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

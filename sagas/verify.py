@@ -1,15 +1,22 @@
-"""Comparing every saga with its log: the log is the truth, rows are its shadow."""
+"""Comparing every saga with its log: the log is the truth, rows are its shadow.
+
+Workers may go on meanwhile: rows and logs are read in one snapshot. Logs come a few entries at a time, since a batch of
+sagas may have more of them than fits into memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
 import msgspec
 import psycopg
-from psycopg.rows import dict_row
+from psycopg.pq import TransactionStatus
+from psycopg.rows import dict_row, tuple_row
 
 from sagas import machine
 from sagas.errors import UnknownSaga
@@ -21,7 +28,9 @@ from sagas.store.rows import entry_of, state_of
 from sagas_outbox.queries import query, run
 
 PACKAGE = "sagas.store"
-BATCH = 500
+BATCH = 500  # sagas in one snapshot
+LINES = 50  # of a log at a time
+SNAPSHOT = "set transaction isolation level repeatable read, read only"
 FIRST = UUID(int=0)
 
 
@@ -42,7 +51,7 @@ def verify(connection: psycopg.Connection[Any], ids: Sequence[UUID] | None = Non
     """Fold every log and compare it with the saga row and the outbox rows.
 
     Args:
-        connection: autocommit; may be a replica.
+        connection: autocommit, or in a transaction that alone writes to these sagas; may be a replica.
         ids: only these sagas; None: all.
 
     Yields:
@@ -50,18 +59,45 @@ def verify(connection: psycopg.Connection[Any], ids: Sequence[UUID] | None = Non
     """
     last, seen = FIRST, 0
     while True:
-        with psycopg.Cursor(connection, row_factory=dict_row) as cursor:
-            parameters = {"after": last, "limit": BATCH, "ids": None if ids is None else list(ids)}
-            sagas = cursor.execute(query(PACKAGE, "verify"), parameters).fetchall()
+        sagas, findings = _batch(connection, last, ids)
         if not sagas:
             yield from _orphans(connection, ids)
             yield from _locks_left(connection, ids)
             return
-        logs = _logs(connection, [saga["id"] for saga in sagas])
-        for saga in sagas:
-            yield from _compare(saga, logs.get(saga["id"], []))
-        last, seen = sagas[-1]["id"], seen + len(sagas)
+        yield from findings
+        last, seen = sagas[-1], seen + len(sagas)
         yield seen
+
+
+def _batch(
+    connection: psycopg.Connection[Any], after: UUID, ids: Sequence[UUID] | None
+) -> tuple[list[UUID], list[Finding]]:
+    """The next sagas, and what is wrong with them."""
+    parameters = {"after": after, "limit": BATCH, "ids": None if ids is None else list(ids)}
+    alone = connection.info.transaction_status is TransactionStatus.IDLE
+    with connection.transaction():
+        if alone:
+            connection.execute(SNAPSHOT)
+        sagas = run(connection, query(PACKAGE, "verify"), parameters, row_factory=dict_row).fetchall()
+        found = [saga["id"] for saga in sagas]
+        with psycopg.ServerCursor(connection, "sagas_logs", row_factory=tuple_row) as cursor:
+            cursor.itersize = LINES
+            lines = cursor.execute(query(PACKAGE, "logs"), {"ids": found}) if found else ()
+            return found, [each for saga, log in _beside(sagas, lines) for each in _compare(saga, log)]
+
+
+def _beside(
+    sagas: Sequence[dict[str, Any]], lines: Iterable[tuple[Any, ...]]
+) -> Iterator[tuple[dict[str, Any], list[tuple[Any, ...]]]]:
+    """Each saga and the lines of its log; both come in order of ids."""
+    logs = groupby(lines, key=itemgetter(0))
+    saga_id, log = next(logs, (None, iter(())))
+    for saga in sagas:
+        if saga["id"] != saga_id:
+            yield saga, []
+            continue
+        yield saga, [line[1:] for line in log]
+        saga_id, log = next(logs, (None, iter(())))
 
 
 def _orphans(connection: psycopg.Connection[Any], ids: Sequence[UUID] | None) -> Iterator[Finding]:
@@ -77,13 +113,6 @@ def _locks_left(connection: psycopg.Connection[Any], ids: Sequence[UUID] | None)
         what = "is gone" if gone else "has ended"
         problem = f"it {what} and semantic lock {subject!r} is still in its name; `sagas unlock` frees it"
         yield Finding(saga_id=saga_id, name=str(name), key=str(key), problem=problem)
-
-
-def _logs(connection: psycopg.Connection[Any], ids: list[UUID]) -> dict[UUID, list[tuple[Any, ...]]]:
-    logs: dict[UUID, list[tuple[Any, ...]]] = {}
-    for saga_id, *line in run(connection, query(PACKAGE, "logs"), {"ids": ids}):
-        logs.setdefault(saga_id, []).append(tuple(line))
-    return logs
 
 
 def _compare(saga: dict[str, Any], lines: list[tuple[Any, ...]]) -> Iterator[Finding]:

@@ -41,11 +41,12 @@ BACKS_OFF: Final = "%(step)s starts its saga anew at %(until)s (%(left)s)"
 SLEEPS: Final = "%(step)s sleeps until %(until)s (%(left)s)"
 LOCK: Final = "%(step)s waits for a semantic lock until %(until)s (%(left)s)"
 SETTLES: Final = "%(step)s is looked at once more at %(until)s (%(left)s), since nobody knows what became of it"
+LOST: Final = "has lost its work: it has no row in the outbox"
 EXPIRED: Final = "the claim of %(holder)s on %(step)s ended at %(until)s (%(left)s)"
 TEXTS: Final = (
     LOCK, UNKNOWN, CHANGED, PAUSED, DEFINITION_PAUSED, QUEUE_PAUSED, SIGNAL, SIGNAL_UNTIL, SLEEPS, CHILD, CHILDREN,
     CHILD_PARKED, UNDOES, BACKS_OFF, BEHIND, OVERDUE, FULL, UNSERVED, UNREADABLE, LACKS,
-    SETTLES, EXPIRED,
+    SETTLES, EXPIRED, LOST,
 )  # fmt: skip
 
 
@@ -153,6 +154,8 @@ def _held(held_by: Iterable[HeldLine]) -> Iterator[Reason]:
             yield Reason(text=FULL, values={"step": each.step, "queue": each.name})
         elif each.kind == "unserved":
             yield Reason(text=UNSERVED, values={"step": each.step, "queue": each.name})
+        elif each.kind == "lost":
+            yield Reason(text=LOST)
         elif each.kind == "settle":
             yield Reason(text=SETTLES, values={"step": each.step}, until=each.since)
         elif each.kind == "expired":

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, create_engine
 from sagas.errors import ConfigurationError
 from sagas.registry import registry
 from sagas.settings import Settings
-from sagas_outbox.link import LIMITS, cut
+from sagas_outbox.link import LIMITS, cut, read_committed
 from sagas_sqlalchemy import ddl
 from sagas_sqlalchemy.connecting import PSYCOPG, connection_parameters, creator_of
 from sagas_sqlalchemy.local import SqlAlchemyLocal
@@ -49,6 +49,8 @@ class SqlAlchemyStore:
         connection = self._open()
         try:
             connection.autocommit = True
+            if self.settings.prepared:
+                read_committed(connection)
             connection.prepare_threshold = 1 if self.settings.prepared else None
         except BaseException:
             connection.close()

@@ -53,7 +53,8 @@ The rules, each kept because its absence loses money:
     pivot cannot be turned back from. A cancel that was asked for is granted.
 16. A step that starts other sagas waits for the end of all of them. When its saga turns back they are asked to turn
     back too, and it goes on turning back only when they have: what they completed is part of the step, so it is undone
-    with it, in its place in the order. A child that waits for a person keeps its parent waiting.
+    with it, in its place in the order. A child that waits for a person keeps its parent waiting, and of one that was
+    aborted nobody knows what is left: its parent parks, once. A saga that is to turn back, or paused, starts none.
 17. Semantic locks are taken after everything else is known, right before a body begins. A step that cannot have its
     lock has not begun: it is tried again later, which uses up no attempt, and is refused when its time to wait is over.
     What a saga holds it holds to its end, so whatever of it began once can go on, and its compensations need not wait.
@@ -238,7 +239,7 @@ TABLE: Final[dict[tuple[Status, type[Event]], Transition]] = {
     (_R, TimedOut): _to(forward.do_timed_out, _R, _C, _P, _DONE, *_BACK_ENDS),
     (_R, Chosen): _to(forward.do_chosen, _R),
     (_R, Skipped): _to(forward.do_skipped, _R, _C, _P, _DONE, *_BACK_ENDS),
-    (_R, Begot): _to(family.do_begot, _R, _C, _DONE),
+    (_R, Begot): _to(family.do_begot, _R, _C, _S, _DONE, *_BACK_ENDS),
     (_R, Recalled): _to(family.recalled, _R),
     (_R, Looks): _to(family.looks, _R),
     (_R, Children): _to(family.seen, _R, _C, _P, _DONE, *_BACK_ENDS),
@@ -327,6 +328,7 @@ TABLE: Final[dict[tuple[Status, type[Event]], Transition]] = {
     (_R, Rebuild): _to(requests.rebuild, _R),
     (_C, Rebuild): _to(requests.rebuild, _C),
     (_S, Rebuild): _to(requests.rebuild, _S),
+    (_P, Rebuild): _to(requests.rebuild, _P),
     (_R, Doubt): _to(requests.doubt, _R),
     (_C, Doubt): _to(requests.doubt, _C),
     (_S, Doubt): _to(requests.doubt, _S),

@@ -22,10 +22,12 @@ from sagas.events import (
     Recalled,
     Source,
     UndoCompleted,
+    Withdrawn,
     Work,
 )
 from sagas.machine import look
 from sagas.machine.draft import Draft
+from sagas.machine.forward import do_withdrawn
 from sagas.plan import StepPlan
 from sagas.states import State, Status, StepState, StepStatus
 
@@ -33,8 +35,14 @@ ASKS: Final = {Direction.DO: "cancel", Direction.UNDO: "undo"}  # of children wh
 
 
 def do_begot(d: Draft, e: Begot) -> None:
-    """Start the first of them; if there are more, or if some may be there from an earlier round, look at once."""
+    """Start the first of them; if there are more, or if some may be there from an earlier round, look at once. None,
+    where a cancel came while it was found out what they are given, or a pause: then it is found out again."""
     a, step = e.attempt, look.step_of(d.state, e.attempt.step)
+    if look.stopping(d.plan, d.state, a.step, a.now):
+        do_withdrawn(d, Withdrawn(a))
+        return
+    if d.state.paused:
+        return
     if not e.total:
         d.answer(Kind.STEP_DONE, a, begun=0, source=Source.CHILDREN, result=e.items)
         d.turn_back_if_asked(a)
@@ -118,9 +126,10 @@ def _ended(d: Draft, e: Children, planned: StepPlan, *, stop: bool, complete: bo
         d.turn_back_if_asked(a)
     elif e.completed and d.plan.may_turn_back(e.step) and planned.undo and planned.undo.children:
         _undo_the_completed(d, e)  # first what came of the others; their end is told like any
-    elif e.aborted and not stop:
+    elif e.aborted:  # nobody knows what is left of what it did
         anew = "cancel this saga, or retry it, which starts what did not complete anew"
-        d.park(a, f"{e.reason}; {anew}", lost=1, source=Source.CHILDREN)
+        then = "see to what it has done, then retry this saga, which turns back" if stop else anew
+        d.park(a, f"{e.reason}; {then}", lost=1, source=Source.CHILDREN)
     elif stop:
         d.log(Kind.STEP_NOT_DONE, e.step, direction=Direction.DO, reason=e.reason)
         d.turn_back(e.step, look.why_stopping(d.state), failed=False)

@@ -70,8 +70,9 @@ def _resume(d: Draft, *, actor: str, reason: str, closed: bool = False) -> None:
 
 def redo(d: Draft, e: Redo) -> None:
     """Forget what is known of the step, and of the steps after it that were skipped or are in doubt. What an attempt
-    under the former key may still be doing is closed: its next effect is refused, its answer kept and not used."""
-    legal = look.may_redo(d.plan, d.state, e.step)
+    under the former key may still be doing is closed: its next effect is refused, its answer kept and not used. It does
+    not count if the saga has moved on since it was looked at: an attempt since then may have done what was lost."""
+    legal = look.may_redo(d.plan, d.state, e.step) and _as_seen(d, e)
     following = [each for each in d.plan.following(e.step) if each in d.state.steps] if legal else []
     again = (e.step, *following)
     for work in look.parked_work(d.plan, d.state) if legal else ():
@@ -125,11 +126,15 @@ def resolve_late(d: Draft, e: Resolution) -> None:
 def _resolved(d: Draft, e: Resolution, legal: bool) -> bool:
     """Log whose word it is; one about a saga that has moved on since it was looked at does not count. Whoever may still
     be at work on the step is told by the guard that it is closed."""
-    legal = legal and e.seen in (None, d.state.seq)
+    legal = legal and _as_seen(d, e)
     if legal and not isinstance(e, MarkUndone) and d.plan.by_name[e.step].external:
         d.marks.append(Mark(e.step, "closed", look.step_of(d.state, e.step).generation))
     d.log(Kind.RESOLVED, e.step, actor=e.actor, reason=e.reason, ignored=not legal)
     return legal
+
+
+def _as_seen(d: Draft, e: Redo | Resolution) -> bool:
+    return e.seen in (None, d.state.seq)
 
 
 def _turn_back_if_asked(d: Draft, step: str) -> None:
@@ -213,9 +218,8 @@ def rebuild(d: Draft, e: Rebuild) -> None:
             external = planned.external and began
         else:
             external = look.undo_of(planned).external
-        d.log(
-            Kind.REBUILT, work.step, direction=work.direction, unknown=external, first_begun_at=track.first_begun_at
-        )  # fmt: skip
+        begun = e.first_begun_at if track.first_begun_at is None else track.first_begun_at
+        d.log(Kind.REBUILT, work.step, direction=work.direction, unknown=external, first_begun_at=begun)
 
 
 def doubt(d: Draft, e: Doubt) -> None:

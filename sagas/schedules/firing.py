@@ -26,6 +26,7 @@ from sagas.failure import error_text
 from sagas.requests import optional, text, to_start
 from sagas.schedules.declaration import MAX_NAME, Schedule, schedules
 from sagas.schedules.policy import Overlap, Plan, plan
+from sagas.schedules.state import FAILED
 from sagas.schedules.table import PACKAGE, Connection, Row, declare, rows, unknown
 from sagas.settings import Settings
 from sagas_outbox.queries import query, run
@@ -51,7 +52,7 @@ class Due:
     now: datetime
     late: float  # seconds
     open: UUID | None  # the run that it started last, while that has not ended
-    cancelled: bool  # whether that was asked to be undone
+    cancelled: bool  # whether that was asked to be undone, where `Overlap.CANCEL` is said
 
 
 class _Caller(BareCaller):
@@ -104,7 +105,7 @@ def fire_due(connection: Connection, settings: Settings, known: Sequence[Schedul
             error = error_text(problem)
             put_off = {
                 "name": due.name, "revision": due.revision, "delay": RETRY, "now": clock.now(),
-                "note": f"could not start its saga: {error.type}: {error.message}",
+                "note": f"{FAILED}: {error.type}: {error.message}",
             }  # fmt: skip
             run(connection, query(PACKAGE, "schedule_retry"), put_off)
     return moved
@@ -122,12 +123,13 @@ def _fire(connection: Connection, settings: Settings, schedule: Schedule[Any], d
         return True  # somebody else was quicker
     if made.note and made.note != due.note:
         log.warning("schedule %s: %s", due.name, made.note)
-    if made.cancel and not due.cancelled and due.open is not None:
+    asks = made.cancel and not due.cancelled and due.open is not None
+    if asks:
         engine.request(
             None, "cancel", id=due.open, reason="its schedule is due again", actor=f"schedule:{due.name}",
             using=connection,
         )  # fmt: skip
-    if (requests or made.cancel) and settings.wake:
+    if (requests or asks) and settings.wake:
         connection.execute(NOTIFY)
     return True
 

@@ -27,7 +27,7 @@ class Overlap(StrEnum):
     ALLOW = "allow"  # it starts a run all the same
     SKIP = "skip"  # it is left out
     QUEUE = "queue"  # it waits until that run has ended
-    CANCEL = "cancel"  # that run is asked to be undone, and the tick waits until it has ended
+    CANCEL = "cancel"  # that run is asked to be undone, once, and the tick waits until it has ended
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,6 +10,7 @@ from sagas.schedules.declaration import Schedule, schedules
 from sagas.wording import Wording
 
 OVERDUE: Final = 60.0  # seconds
+FAILED: Final = "could not start its saga"  # what the note of such a schedule begins with
 
 PAUSED: Final = "paused by %(actor)s: %(reason)s"
 NOT_DECLARED: Final = "not declared in this process: it waits for one that declares it"

@@ -85,7 +85,8 @@ grant select, insert on sagas_log to sagas_worker;
 grant select, insert, update on sagas_saga, sagas_dedupe, sagas_pace, sagas_tally, sagas_schedule to sagas_worker;
 grant select, insert, update, delete on sagas_outbox, sagas_lock, sagas_queue, sagas_slot, sagas_process
     to sagas_worker;
-grant select on sagas_pause, sagas_signal to sagas_worker;
+grant select on sagas_pause to sagas_worker;
+grant select, delete on sagas_signal to sagas_worker; -- of signals that are given up
 grant update (at) on sagas_pause to sagas_worker; -- which locking a row needs, and no more than that
 
 -- Relay: who holds a row, and until when. Where it looks after schedules it needs sagas_application as well.

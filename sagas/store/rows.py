@@ -218,6 +218,11 @@ def hold_up(connection: Connection, held: Sequence[Held], *, delay: float, soon:
     run(connection, query(PACKAGE, "hold_up"), parameters)
 
 
+def give_up(connection: Connection, kept: Kept) -> None:
+    """Delete a signal whose saga never came, where it is still as it was begun, and what knows that it was sent."""
+    run(connection, query(PACKAGE, "give_up"), {"id": kept.held[0], "token": kept.held[1]})
+
+
 class Recording(msgspec.Struct, eq=False):
     """A decision about a delivery, ready to be written."""
 

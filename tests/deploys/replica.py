@@ -28,6 +28,9 @@ def copy(primary: Postgres, standby: Postgres) -> None:
         assert row is not None
     _copy(source / "pg_wal", target / "pg_wal", set())  # up to that moment at least; what is after it goes on a little
     (target / "backup_label").write_text(row[0])
+    (target / "recovery.signal").touch()  # so that it takes over, on a timeline of its own, at the end of what it has
+    with (target / "postgresql.auto.conf").open("a") as settings:
+        settings.write("restore_command = 'false'\n")
     _own(target)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,8 @@ def test_failover_to_a_replica_that_lags(
         assert before <= len(here) < len(keys), "the copy has some of them"
         answer = after.json("restored", "--reason", "failover")
         assert answer["ok"], answer
+        ((replayed,),) = after.fetch("select pg_last_xact_replay_timestamp()")
+        assert datetime.fromisoformat(answer["data"]["until"]) <= replayed, "the server knows when it was"
         effects = happened(after)
         orphans = {key for key in effects if key.split(":")[0] not in here}
         assert orphans

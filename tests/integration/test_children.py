@@ -23,6 +23,7 @@ from tests.shop.sagas import Ordered
 from tests.shop.waiting import Review
 from tests.shop.world import World
 from tests.support.stories import begin, bring_forward, differences, drain, log_of, outbox
+from tests.support.workers import begin_due, one_worker, run_batch
 
 pytestmark = pytest.mark.usefixtures("shop")
 
@@ -99,6 +100,22 @@ def test_cancel_reaches_the_child(world: World) -> None:
     drain()
     assert (status(Waiting), child_of(run).status) == (Status.CANCELLED, Status.CANCELLED)
     assert world.names == ["first", "open", "close", "undo_first"]
+
+
+def test_a_cancel_while_the_child_is_about_to_be_started(world: World) -> None:
+    """It is applied by another worker before the start is recorded: no child is there then, or ever was."""
+    run = begin(Waiting)
+    with one_worker() as worker:
+        run_batch(worker, begin_due(worker))
+        assert world.names == ["first"]
+        starting = begin_due(worker)
+        Waiting.cancel(key="a", reason="changed my mind")
+        drain(check=False)
+        run_batch(worker, starting)
+    drain()
+    assert status(Waiting) == Status.CANCELLED
+    assert not SagaRow.objects.filter(parent=run.id)
+    assert world.names == ["first", "undo_first"]
 
 
 def test_the_deadline_of_a_parent_reaches_the_child(world: World) -> None:

@@ -118,6 +118,18 @@ def test_data_for_programs(scene: None, tmp_path: Path, capsys: pytest.CaptureFi
     assert wrong == {}
 
 
+LOOKS = ("list", "locks", "pauses", "queues", "schedules", "messages", "top", "stats", "tail", "definitions", "doctor")
+
+
+def test_what_looks_where_time_zones_are_off(scene: None, settings: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """USE_TZ = False gives naive times, and these commands tell how long ago or ahead they are."""
+    settings.USE_TZ = False
+    calls = [("show", f"{name}:{key}") for name, key in (("test.trip", "parked"), ("test.reviewed", "waits"))]
+    calls += [("list", "--stuck"), *((name, *CALLS[name]) for name in LOOKS)]
+    codes = {call: run(capsys, *call)[0] for call in calls}
+    assert {call for call, code in codes.items() if code and call[0] not in MAY_FIND} == set()
+
+
 ORDER = {"reset-queue": 1, "resume-schedule": 1}  # after what they take back
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-from django.db import transaction
+import json
+import logging
 
-from sagas import DefinitionError, KeyConflict, Saga, external_step, step
+import pytest
+from django.db import connection, transaction
+
+from sagas import DefinitionError, KeyConflict, OnExisting, Saga, external_step, step
+from sagas.engine import SagaRun
 from sagas.outcome import ContinueAs
 from sagas.rebuild import rebuild
 from sagas.states import Status
@@ -16,7 +20,8 @@ from tests.shop.sagas import THRICE, Ordered
 from tests.shop.waiting import Review
 from tests.shop.world import World
 from tests.shop.world import world as world_of_all
-from tests.support.stories import begin, bring_forward, drain, expire_leases, outbox
+from tests.support.stories import begin, bring_forward, drain, entries, expire_leases, log_of, outbox
+from tests.support.waiting import ask
 from tests.support.workers import begin_due, one_worker, run_batch, run_together
 
 pytestmark = pytest.mark.usefixtures("shop")
@@ -106,6 +111,105 @@ def test_a_signal_that_races_the_end_of_a_run_reaches_the_next(world: World) -> 
     assert [call.argument for call in world.calls] == ["jan", "feb"]
 
 
+@pytest.mark.parametrize("begun", [False, True], ids=["waiting", "begun"])
+def test_a_cancel_that_races_the_end_of_a_run_reaches_the_next(begun: bool, world: World) -> None:
+    """It was asked of a run whose last step was at work, so no further run is paid for."""
+    begin(Poll)
+    run_together()  # look
+    with one_worker() as worker:
+        ending = begin_due(worker)
+        Poll.cancel(key="a", reason="enough")
+        requests = begin_due(worker) if begun else []
+        run_batch(worker, ending)
+        assert Poll.get(key="a").run == 2
+        assert [each.kind for each in requests] == ["cancel"] * begun
+        run_batch(worker, requests)
+    run_together()  # of the next run nothing begins beside it
+    assert len(world.calls) == 1
+    drain()
+    run = Poll.get(key="a")
+    assert (run.run, run.status, len(world.calls)) == (2, Status.CANCELLED, 1)
+    assert log_of(run)[:2] == ["started", "cancel_requested"]
+
+
+def test_a_cancel_that_saw_a_run_which_has_ended_since_stops_the_next(world: World) -> None:
+    """Its transaction was open meanwhile: the worker goes on with no further step of the run that is there by then."""
+    first = begin(Poll)
+    with one_worker(goes_on=True) as worker:
+        run_batch(worker, begin_due(worker))
+        assert Poll.get(key="a").run == 2
+        looking = begin_due(worker)
+        _ask_as_seen(first, "cancel")
+        run_batch(worker, looking)
+    run = Poll.get(key="a")
+    assert (run.run, len(world.calls)) == (2, 2)
+    drain()
+    run = Poll.get(key="a")
+    assert (run.run, run.status, len(world.calls)) == (2, Status.CANCELLED, 2)
+
+
+def test_a_pause_and_a_resume_that_race_the_end_of_a_run(world: World) -> None:
+    """Both reach the next run, in the order in which they were asked for."""
+    begin(Poll)
+    run_together()  # look
+    with one_worker() as worker:
+        ending = begin_due(worker)
+        ask("pause", Poll.get(key="a"))
+        ask("resume", Poll.get(key="a"))
+        ask("pause", Poll.get(key="a"))
+        run_batch(worker, ending)
+    drain()
+    run = Poll.get(key="a")
+    assert (run.run, run.paused, len(world.calls)) == (2, True, 1)
+    assert log_of(run) == ["started", "paused", "resumed", "paused"]
+
+
+def test_what_goes_on_from_a_paused_saga_is_paused(world: World) -> None:
+    """The last step was at work when the pause was applied: it is recorded, and nothing of the next run begins."""
+    first = begin(Poll)
+    run_together()  # look
+    with one_worker() as worker:
+        ending = begin_due(worker)
+        ask("pause", first, reason="look at this first")
+        run_batch(worker, begin_due(worker))
+        run_batch(worker, ending)
+    drain()
+    run = Poll.get(key="a")
+    assert (run.run, run.paused, len(world.calls)) == (2, True, 1)
+    assert str(first.id) in entries(run)[1].data["reason"]
+    ask("resume", run)
+    drain()
+    assert (Poll.get(key="a").run, len(world.calls)) == (4, 4)
+
+
+def test_a_cancel_of_a_run_that_has_ended_is_of_that_run_only(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """By its id, when another had gone on from it: nothing is undone, and the log of the worker says so."""
+    first = begin(Subscription)
+    _send("jan")
+    drain()
+    with caplog.at_level(logging.WARNING, "sagas.worker"):
+        Subscription.cancel(id=first.id, reason="too late")
+        drain()
+    run = Subscription.get(key="a")
+    assert (run.run, run.status) == (2, Status.RUNNING)
+    assert f"{first.id}" in caplog.text and "the saga has ended, the cancel comes too late" in caplog.text
+
+
+def test_a_cancel_does_not_reach_a_saga_that_was_started_anew(world: World) -> None:
+    """That has the same key, and is none of the runs that went on from the one which was to be cancelled."""
+    first = begin(Poll)
+    run_together()  # look
+    run_together()  # again, and the start of the second run
+    Poll.cancel(key="a", reason="enough")
+    drain()
+    _ask_as_seen(first, "cancel")  # looked at while it ran, and committed only now
+    with transaction.atomic():
+        run = Poll.start(Ordered(), key="a", on_existing=OnExisting.NEW_IF_COMPENSATED)
+    drain()
+    assert run.run == 3
+    assert Poll.get(id=run.id).status == Status.COMPLETED
+
+
 def test_the_same_start_again_finds_the_saga_that_goes_on(world: World) -> None:
     """However far it has come: `start()` with the input it was first given is still the same start."""
     first = begin(Poll)
@@ -114,9 +218,9 @@ def test_the_same_start_again_finds_the_saga_that_goes_on(world: World) -> None:
     assert (again.created, again.run) == (False, 4)
     with pytest.raises(KeyConflict):
         begin(Poll, input=Ordered(99))
-    with DjangoStore("default").connect() as connection:
-        connection.execute("delete from sagas_saga where run > 1")
-        assert all(not each.problem for each in rebuild(connection))
+    with DjangoStore("default").connect() as another:
+        another.execute("delete from sagas_saga where run > 1")
+        assert all(not each.problem for each in rebuild(another))
     assert begin(Poll).run == 4
     assert first.created
 
@@ -177,6 +281,15 @@ def test_resolve_may_say_that_another_run_has_to_follow(world: World) -> None:
     run = AskedPoll.get(key="a")
     assert (run.run, run.status) == (2, Status.COMPLETED)
     assert [call.argument for call in world.calls] == [0, 1]
+
+
+def _ask_as_seen(run: SagaRun, kind: str) -> None:
+    """Commit a request of a transaction that has seen this run, and not what became of it since."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select sagas_request_v1(%s)",
+            [json.dumps({"id": str(run.id), "kind": kind, "queue": "default", "payload": {"reason": "a test"}})],
+        )
 
 
 def _send(note: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import psycopg
@@ -17,6 +17,7 @@ from django.db import connection
 from sagas import doctor, pauses
 from sagas.doctor import Level, Problem, examine
 from sagas.pauses import Scope
+from sagas.schedules import firing, table
 from sagas.settings import Settings
 from sagas_celery.doctor import examine as examine_celery
 from sagas_django.operate import DjangoDesk
@@ -27,6 +28,7 @@ from tests.integration.conftest import database_alias
 from tests.settings import database_from_url
 from tests.shop.sagas import Charge, Externals, Trip
 from tests.shop.world import World
+from tests.support.schedules import Raises, declared
 from tests.support.stories import begin, drain
 
 pytestmark = pytest.mark.usefixtures("shop")
@@ -63,6 +65,20 @@ def test_a_sound_installation(world: World) -> None:
     begin(Trip, "a")
     drain()
     assert mended(found()) == set()
+
+
+@pytest.mark.parametrize(("prepared", "level"), [(True, Level.WARNING), (False, Level.ERROR)])
+def test_a_role_with_another_isolation(shop: str, settings: Any, prepared: bool, level: Level) -> None:
+    """Workers change it for their own sessions, but not for those that a pooler hands around."""
+    settings.SAGAS = {"PREPARED": prepared}
+    with changed(
+        f"alter role current_user in database {connection.settings_dict['NAME']}"
+        " set default_transaction_isolation to 'repeatable read'",
+        f"alter role current_user in database {connection.settings_dict['NAME']} reset default_transaction_isolation",
+    ):
+        problems = found()
+    assert problems["isolation"].level is level
+    assert "'repeatable read'" in problems["isolation"].message
 
 
 def test_relays_that_are_not_there() -> None:
@@ -238,6 +254,24 @@ def test_sagas_that_need_somebody(world: World) -> None:
     assert "test.trip:lost (no_work)" in problems["stuck"].message and problems["stuck"].level is Level.ERROR
     assert "1 sagas are parked" in problems["parked"].message
     assert "by ann: the bank is down" in problems["paused"].message and problems["paused"].level is Level.NOTE
+
+
+def test_schedules_that_start_nothing() -> None:
+    """Nobody looks after them; or somebody does, again and again, and their input cannot be made."""
+    fails = Raises()
+    with closing(DjangoStore("default").connect()) as wire, declared(input=fails) as schedule:
+        table.declare(wire, schedule)
+        assert mended(found()) == set()
+        sql("update sagas_schedule set next_at = now() - interval '1 hour', look_at = now() - interval '1 hour'")
+        problem = found()["late-schedules"]
+        assert problem.level is Level.ERROR and "test.nightly should have started its saga 3" in problem.message
+        fails.error = LookupError("no such table")
+        firing.fire_due(wire, Settings(wake=False), [schedule])
+        problem = found()["failing-schedules"]
+        assert problem.level is Level.ERROR and "LookupError: no such table" in problem.message
+        assert "late-schedules" not in found()
+        table.pause(wire, schedule.name, reason="no shop is open")
+        assert mended(found()) == set()
 
 
 def test_clocks_apart(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from sagas import NOT_DONE, DefinitionError, Refused, Saga, engine, external_step, step
+from sagas import NOT_DONE, DefinitionError, Refused, Saga, engine, external_step, pauses, step
+from sagas.pauses import Scope
 from sagas.states import Status
 from sagas.worker import Worker
 from sagas_django.models import OutboxRow, SagaRow
+from sagas_django.store import DjangoStore
 from tests.shop.families import After, Collects, Letters, Told, Tolerant, Twofold, Unsent
 from tests.shop.sagas import Ordered
 from tests.shop.world import World
@@ -330,6 +332,24 @@ def test_a_pause_starts_no_more(world: World) -> None:
     drain()
     assert status(Letters) == Status.COMPLETED
     assert "children_started post" in log_of(run)
+
+
+def test_a_pause_of_all_sagas_of_the_name_starts_no_more(world: World) -> None:
+    """Items that are under way end, and none follows them until the pause is over."""
+    run = begin(Letters, input=Ordered(number=9))
+    with DjangoStore("default").connect() as wire, one_worker() as worker:
+        while not items_of(run):
+            run_batch(worker, begin_due(worker))
+        items = begin_due(worker)
+        pauses.pause(wire, Scope.DEFINITION, Letters.saga_name, reason="look")
+        run_batch(worker, items)
+        drain(check=False)
+        assert len(items_of(run)) == 3
+        (row,) = OutboxRow.objects.filter(saga_id=run.id, kind="children")
+        assert row.holder is None
+        assert pauses.resume(wire, Scope.DEFINITION, Letters.saga_name)
+    drain()
+    assert status(Letters) == Status.COMPLETED
 
 
 def test_what_cannot_be_is_refused_when_the_class_is_made() -> None:

@@ -163,6 +163,25 @@ def test_django_signals(world: World) -> None:
     assert sender is Charge and happening.saga_id == saga.id
 
 
+def test_callbacks_get_over_a_lost_connection(world: World) -> None:
+    """Their thread has connections of its own, which are looked after as those of threads that run steps are."""
+    asked: list[int] = []
+
+    @hooks.on(Kind.COMPLETED)
+    def ask(happening: Happening) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("select pg_backend_pid()")
+            asked.append(cursor.fetchone()[0])
+
+    for key in "ab":
+        begin(Externals, key)
+        drain()
+        hooks.drain(10)
+        with connection.cursor() as cursor:
+            cursor.execute("select pg_terminate_backend(%s)", [asked[-1]])
+    assert len(asked) == 2
+
+
 def test_where_nobody_listens_nothing_is_made(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sagas without callbacks or receivers pay for a look into a set."""
 

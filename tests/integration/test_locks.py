@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.db import connection, transaction
@@ -23,6 +24,8 @@ from tests.shop.locking import (
     HoldsLocally,
     Host,
     Odd,
+    Returns,
+    ReturnsLocally,
     Wanted,
 )
 from tests.shop.models import Booking
@@ -53,6 +56,15 @@ def _lines(*, waiting: bool) -> list[tuple[str, str]]:
             [waiting],
         )
         return list(cursor.fetchall())
+
+
+def later(*ids: UUID) -> None:
+    """Let sagas sleep for an hour, unless they are woken."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "update sagas_outbox set due_at = clock_timestamp() + interval '1 hour' where saga_id = any(%s)",
+            [list(ids)],
+        )
 
 
 def review(saga: Any, key: str = "a") -> None:
@@ -149,17 +161,33 @@ def test_woken_when_it_is_free(world: World) -> None:
     first, second = begin(Awaits, "b", ONE), begin(Awaits, "c", ONE)
     run_together()
     assert waiting() == [("account:7", "b"), ("account:7", "c")]
+    later(first.id, second.id)
     with connection.cursor() as cursor:
-        cursor.execute(
-            "update sagas_outbox set due_at = clock_timestamp() + interval '1 hour' where saga_id in (%s, %s)",
-            [first.id, second.id],
-        )
         cursor.execute("update sagas_lock set at = at - interval '1 minute' where saga_id = %s", [first.id])
     review(Holds)
     drain(skip=NO_WAIT)
     assert Awaits.get(key="b").status == Status.COMPLETED
     assert Awaits.get(key="c").status == Status.COMPLETED  # woken by the end of the other
     assert held() == []
+
+
+@pytest.mark.parametrize("saga", [Returns, ReturnsLocally])
+def test_woken_by_its_lock_and_by_its_line(saga: Any, world: World) -> None:
+    """Whoever ends in the queue in which the next in its line waits for its lock makes that one due, and ends."""
+    for key in "ab":
+        with transaction.atomic():
+            saga.start(ONE, key=key, ordering_key="customer:7")
+        run_together()
+    assert waiting() == [("account:7", "b")]
+    later(saga.get(key="b").id)
+    with connection.cursor() as cursor:
+        cursor.execute("select step, queue from sagas_outbox where saga_id = %s", [saga.get(key="a").id])
+        assert cursor.fetchall() == [("tell" if saga is Returns else "note", "left")]
+    run_together()
+    assert saga.get(key="a").status == Status.COMPLETED
+    drain(skip=NO_WAIT)
+    assert saga.get(key="b").status == Status.COMPLETED
+    assert held() == waiting() == []
 
 
 def test_the_wait_has_an_end(world: World, time_machine: Clock) -> None:

@@ -19,12 +19,14 @@ from django.core.management import call_command
 from django.db import connection
 from django.test import RequestFactory
 
-from sagas import Refused
+from sagas import Overlap, Refused
 from sagas.embedded import Embedded
 from sagas.events import Entry, Kind
 from sagas.exporter import Collector, serve, text
 from sagas.metric_list import METRICS
-from sagas.retention import prune
+from sagas.retention import Old, prune
+from sagas.schedules import firing, table
+from sagas.settings import Settings
 from sagas.states import State, Status
 from sagas.tally import FIRST, SAVE_EVERY, Tally
 from sagas_django.metrics import _collectors, metrics_view
@@ -35,7 +37,7 @@ from tests.docs.reading import blocks
 from tests.shop.sagas import Asked, Charge, Externals, Trip
 from tests.shop.waiting import Review, Reviewed
 from tests.shop.world import World
-from tests.support.schedules import declared
+from tests.support.schedules import Raises, declared
 from tests.support.stories import begin, begin_many, drain, expire_leases
 
 pytestmark = pytest.mark.usefixtures("shop")
@@ -144,10 +146,29 @@ def test_a_schedule_that_nobody_looks_at_is_late(collector: Collector) -> None:
     assert scrape(collector)["sagas_scheduler_lag_seconds", ""] == 0
     with declared(cron="0 6 1 1 *"):
         call_command("sagas", "declare-schedules", skip_checks=True)
-    sql("update sagas_schedule set look_at = clock_timestamp() - interval '90 seconds'")
+    sql("update sagas_schedule set next_at = now() - interval '90 seconds', look_at = now() - interval '90 seconds'")
     assert 90 <= scrape(collector)["sagas_scheduler_lag_seconds", ""] < 3600
     sql("update sagas_schedule set paused = true")
     assert scrape(collector)["sagas_scheduler_lag_seconds", ""] == 0
+
+
+def test_a_schedule_that_fails_is_late(collector: Collector, world: World) -> None:
+    """Though a relay looks at it again and again; one that waits for its last run is not, nor when that has ended."""
+    an_hour_ago = "update sagas_schedule set next_at = now() - interval '1 hour', look_at = now()"
+    fails = Raises()
+    with closing(DjangoStore("default").connect()) as wire, declared(input=fails, overlap=Overlap.QUEUE) as schedule:
+        table.declare(wire, schedule)
+        sql(an_hour_ago)
+        fails.error = LookupError("no such table")
+        firing.fire_due(wire, Settings(wake=False), [schedule])
+        assert 3600 <= scrape(collector)["sagas_scheduler_lag_seconds", ""] < 3700
+        fails.error = None
+        firing.run_now(wire, Settings(wake=False), schedule.name, reason="needed")
+        sql(an_hour_ago)
+        firing.fire_due(wire, Settings(wake=False), [schedule])
+        assert scrape(collector)["sagas_scheduler_lag_seconds", ""] == 0
+        drain()
+        assert scrape(collector)["sagas_scheduler_lag_seconds", ""] < 60
 
 
 def test_counters_only_grow_whatever_is_pruned(collector: Collector, world: World) -> None:
@@ -157,7 +178,7 @@ def test_counters_only_grow_whatever_is_pruned(collector: Collector, world: Worl
     before = scrape(collector)
     sql("update sagas_saga set finished_at = finished_at - interval '1 year'")
     with DjangoStore("default").connect() as raw:
-        assert sum(prune(raw, age=3600.0, archive=False)) == 5
+        assert sum(prune(raw, Old(age=3600.0, archive=False))) == 5
     begin(Externals, "one more")
     drain()
     after = scrape(collector)
@@ -217,6 +238,23 @@ def test_a_counter_never_goes_down_between_two_scrapes(collector: Collector) -> 
     assert scrape(collector)[name] == 1
     sql("update sagas_saga set seq = 1")
     assert scrape(collector)[name] == 1
+
+
+def test_counters_go_back_with_the_database(collector: Collector, world: World) -> None:
+    """After a restore none stands still until it has caught up: Prometheus takes a lower one for a new beginning."""
+    begin(Trip, "a")
+    drain()
+    sql("create temporary table before as table sagas_tally")
+    begin(Trip, "b")
+    drain()
+    started = "sagas_started_total", 'name="test.trip"'
+    ended = "sagas_ended_total", 'name="test.trip",status="completed"'
+    assert (scrape(collector)[started], scrape(collector)[ended]) == (2, 2)
+    sql("delete from sagas_tally; insert into sagas_tally table before; drop table before")
+    assert (scrape(collector)[started], scrape(collector)[ended]) == (1, 1)
+    begin(Trip, "c")
+    drain()
+    assert (scrape(collector)[started], scrape(collector)[ended]) == (2, 2)
 
 
 def test_prometheus_is_answered(world: World) -> None:

@@ -243,6 +243,27 @@ def test_redo_has_to_be_meant(world: World, monkeypatch: pytest.MonkeyPatch) -> 
     assert "happens twice" in asked[0] and OutboxRow.objects.filter(kind="redo").count() == 1
 
 
+@pytest.mark.parametrize("command", [("redo",), ("resolve", "--not-done")])
+def test_a_saga_that_moves_on_while_somebody_thinks(
+    world: World, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    """Whoever answers yes has seen the saga as it was before the question."""
+    parked(world)
+
+    def think(question: str) -> str:
+        said("retry", "test.trip:a", "--reason", "somebody else's")
+        world.plan("charge", *[ConnectionError("no reply")] * 3)
+        drain()
+        assert Trip.get(key="a").status == Status.PARKED
+        return "y"
+
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", think)
+    verb, *options = command
+    assert "has moved on" in refused(verb, "test.trip:a", "charge", *options, "--reason", "it is lost")
+    assert not OutboxRow.objects.filter(step=None).exists()
+
+
 def test_redo_of_a_step(world: World) -> None:
     """It is done anew under another key, and `show` says so; of a step where that is not legal it is refused."""
     parked(world)

@@ -106,6 +106,20 @@ def test_an_illegal_redo_changes_nothing(step: str, world: World) -> None:
     assert len(world.of("ship")) == 3
 
 
+def test_a_redo_of_a_saga_that_has_moved_on_is_noted(world: World) -> None:
+    """It parked over the same step again after another attempt, which may have done what was thought to be lost."""
+    saga = _parked_at_ship(world)
+    seen = Reviewed.get(key="a").seq
+    world.plan("ship", *[RuntimeError("down")] * 3)
+    ask("retry", saga)
+    drain()
+    assert Reviewed.get(key="a").status == Status.PARKED
+    ask("redo", saga, step="ship", seen=seen)
+    drain()
+    assert [entry.data.get("ignored") for entry in entries(saga) if entry.kind == "redone"] == [True]
+    assert Reviewed.get(key="a").status == Status.PARKED and len(world.of("ship")) == 6
+
+
 def test_a_redo_of_a_saga_that_is_not_parked_is_noted(world: World) -> None:
     """It forgets nothing of what is under way."""
     saga = begin(Reviewed)

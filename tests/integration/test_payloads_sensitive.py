@@ -27,7 +27,7 @@ from sagas.store.rows import paces
 from sagas.testing.servers import Redis
 from sagas.testing.stories import look, story
 from sagas_celery.publisher import CeleryPublisher
-from sagas_django.models import DedupeRecord, LogEntry
+from sagas_django.models import DedupeRecord, LogEntry, OutboxRow
 from sagas_django.store import DjangoStore
 from sagas_outbox.relay import Relay
 from tests.shop.payloads import MARKER, Order, Receipt, Review, Vaulted
@@ -77,6 +77,8 @@ def pages(run: Any) -> str:
     urls = [reverse("admin:sagas_sagarow_change", args=[run.id]), "/admin/sagas/sagarow/", "/admin/sagas/outboxrow/"]
     for record in DedupeRecord.objects.all():
         urls.append(reverse("admin:sagas_deduperecord_change", args=[record.pk]))
+    for row in OutboxRow.objects.all():
+        urls.append(reverse("admin:sagas_outboxrow_change", args=[row.pk]))
     return "\n".join(client.get(url).content.decode() for url in urls)
 
 

@@ -25,7 +25,8 @@ from sagas_outbox import claims
 from sagas_outbox.claims import Claimed, Held, Room
 from sagas_outbox.relay import Relay
 from tests.shop.sagas import Externals, Ordered, Queues
-from tests.support.stories import begin, begin_many, drain
+from tests.support.stories import Aside, begin, begin_many, drain
+from tests.support.waiting import wait_until_blocked
 
 pytestmark = pytest.mark.usefixtures("shop")
 
@@ -252,6 +253,32 @@ def test_two_who_begin_at_the_same_time_share_the_limit(wire: psycopg.Connection
                 take(wire, published[2:])
             wire.execute("reset lock_timeout")
         assert len(take(wire, published[2:])) == 1
+
+
+@pytest.fixture
+def repeatable(shop: str) -> Iterator[None]:
+    """Whoever connects gets transactions that see nothing of what others commit meanwhile."""
+    of_role = "alter role current_user in database {} {}"
+    with closing(DjangoStore("default").connect()) as raw:
+        name = raw.info.dbname
+        raw.execute(of_role.format(name, "set default_transaction_isolation to 'repeatable read'"))
+        yield
+        raw.execute(of_role.format(name, "reset default_transaction_isolation"))
+
+
+def test_a_limit_holds_whatever_the_role_says_of_isolation(wire: psycopg.Connection, repeatable: None) -> None:
+    """The second waits for the first, and sees what it has begun, though a snapshot from before would not show it."""
+    begin_many(Externals, ["a", "b"])
+    published = claim(wire)
+    queues.limit(wire, "default", Limits(concurrency=1), actor="ann")
+    begun: list[int] = []
+    with closing(DjangoStore("default").connect()) as first, closing(DjangoStore("default").connect()) as second:
+        with first.transaction():
+            begun += take(first, published[:1])
+            aside = Aside(lambda: begun.extend(take(second, published[1:])))
+            wait_until_blocked(1)
+        aside.join()
+    assert begun == [published[0].id]
 
 
 def test_a_request_passes_a_queue_that_is_full(wire: psycopg.Connection) -> None:

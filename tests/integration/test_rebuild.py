@@ -10,9 +10,9 @@ import msgspec
 import psycopg
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import connection, transaction
 
-from sagas import machine
+from sagas import NotDone, Retry, Saga, external_step, machine
 from sagas.events import Kind
 from sagas.head import Head
 from sagas.keys import idempotency_key
@@ -24,9 +24,11 @@ from sagas_django.models import LogEntry, OutboxRow, SagaRow
 from sagas_django.store import DjangoStore
 from tests.shop.sagas import Asked, Ordered, Trip
 from tests.shop.world import World
+from tests.shop.world import world as outside
 from tests.support.machine_driver import Driven
 from tests.support.machine_worlds import Tape, Troubled, run
 from tests.support.stories import begin, differences, drain
+from tests.support.workers import begin_due, one_worker, run_batch
 
 HISTORIES = 1000
 PLANS = (
@@ -122,6 +124,61 @@ def test_what_was_under_way_is_in_doubt(world: World) -> None:
     assert Asked.get(key="a").status == Status.COMPLETED
     kinds = list(LogEntry.objects.filter(saga_id=saga.id).order_by("seq").values_list("kind", flat=True))
     assert kinds[:3] == ["started", "rebuilt", "step_done"]
+
+
+class Sent(Saga[Ordered], name="test.sent", version=1):
+    """Two effects side by side, each begun only once."""
+
+    @external_step(compensate=None, retry=Retry(max_attempts=1), after=[])
+    def ship(self) -> str:
+        return str(outside.act("ship", self))
+
+    @external_step(compensate=None, retry=Retry(max_attempts=1), after=[])
+    def charge(self) -> str:
+        return str(outside.act("charge", self))
+
+    @charge.resolve
+    def find(self) -> str | NotDone:
+        return str(outside.act("find", self))
+
+
+def test_what_was_under_way_beside_a_parked_step_is_in_doubt(world: World) -> None:
+    """The charge has begun, and only the lost row said so: the bank is asked, although the saga is parked."""
+    saga = begin(Sent)
+    world.plan("ship", ConnectionError("no reply"))
+    with one_worker() as worker:
+        begun = begin_due(worker)
+        run_batch(worker, [each for each in begun if each.attempt and each.attempt.step == "ship"])
+        assert Sent.get(key="a").status == Status.PARKED
+        lose_rows()
+        assert [each.problem for each in rebuilt(saga.id)] == [""]
+    world.plan("find", "charge-7")
+    drain()
+    assert world.names == ["ship", "find"]
+    assert Sent.get(key="a").status == Status.PARKED
+    assert differences() == []
+
+
+class Lodged(Saga[Ordered], name="test.lodged_anew", version=1):
+    """The other side knows a key for an hour, and cannot be asked."""
+
+    @external_step(compensate=None, key_ttl=3600)
+    def charge(self) -> str:
+        return str(outside.act("charge", self))
+
+
+def test_a_key_is_as_old_as_its_work(world: World) -> None:
+    """Only the lost row said when the charge was begun first: it counts as begun when the saga came to it."""
+    saga = begin(Lodged)
+    lose_rows()
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("set local session_replication_role = 'replica'")  # no trigger: nobody else changes a log
+        cursor.execute("update sagas_log set at = at - interval '2 hours'")
+    assert [each.problem for each in rebuilt(saga.id)] == [""]
+    drain()
+    assert world.names == []
+    assert Lodged.get(key="a").status == Status.PARKED
+    assert differences() == []
 
 
 def test_sagas_go_on(world: World) -> None:

@@ -99,14 +99,16 @@ def drain_requests() -> None:
     drain(check=False)
 
 
-def test_cancel_after_the_end(world: World) -> None:
-    """A saga that is finished absorbs it: nothing is undone, no row is left behind."""
+def test_cancel_after_the_end(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """A saga that is finished absorbs it: nothing is undone, no row is left behind, and the worker's log says so."""
     run = begin(Trip)
     drain()
     before = log_of(run)
     Trip.cancel(key="a", reason="too late")
     drain()
     assert (Trip.get(key="a").status, log_of(run), outbox(run)) == (Status.COMPLETED, before, [])
+    (line,) = [each.getMessage() for each in caplog.records if each.name == "sagas.worker"]
+    assert line == f"saga test.trip {run.id} (key 'a'), cancel: the saga has ended, the cancel comes too late"
 
 
 def test_cancel_after_the_pivot(world: World) -> None:

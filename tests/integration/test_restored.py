@@ -7,11 +7,13 @@ The tables are put back to what they were, sequences too; tests/deploys does the
 from __future__ import annotations
 
 import io
+import json
 import threading
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connection as django_connection
 from django.db import transaction
 from msgspec import Raw
@@ -195,6 +197,60 @@ def test_what_its_turn_does_not_come_for_is_undone(world: World, backup: type[Ba
     assert world.names == ["book", "find_charge", "refund"]
     assert SagaRow.objects.get(id=saga.id).status == "compensated"
     assert differences() == []
+
+
+class Lodged(Saga[Ordered], name="test.lodged", version=1):
+    """The other side knows a key for an hour, and cannot be asked."""
+
+    @external_step(compensate=None, key_ttl=3600)
+    def charge(self) -> str:
+        return act(self, "charge")
+
+
+def two_hours_old(saga: UUID) -> datetime:
+    """The database that was restored is, and so is its last write."""
+    (row,) = SagaRow.objects.filter(id=saga)
+    SagaRow.objects.filter(id=saga).update(updated_at=row.updated_at - timedelta(hours=2))
+    return row.updated_at - timedelta(hours=2)
+
+
+def test_a_key_is_as_old_as_the_backup(world: World, backup: type[Backup]) -> None:
+    """Callers have started sagas on it before anybody said so: the charge that was lost is no younger by that."""
+    saga = begin(Lodged)
+    before = backup()
+    drain()
+    before.restore()
+    since = two_hours_old(saga.id)
+    begin(Lodged, "new")
+    assert datetime.fromisoformat(json.loads(told("--json"))["data"]["until"]) > since + timedelta(hours=1)
+    assert f"counts as begun at {since.isoformat()}; if the backup is older" in told("--since", since.isoformat())
+    drain()
+    assert len(world.of("charge")) == 1
+    assert SagaRow.objects.get(id=saga.id).status == "parked"
+
+
+def test_the_last_commit_that_was_replayed_is_known_to_the_server(backup: type[Backup]) -> None:
+    """After a failover nobody has to say when it was, whatever was written since."""
+    saga = begin(Lodged)
+    since = two_hours_old(saga.id)
+    begin(Lodged, "new")
+    with DjangoStore("default").connect() as raw:
+        raw.execute("create schema failed_over")
+        raw.execute("create function failed_over.pg_last_xact_replay_timestamp() returns timestamptz language sql as"
+                    f" $$ select timestamptz '{since.isoformat()}' $$")  # fmt: skip
+        raw.execute("select set_config('search_path', 'failed_over, pg_catalog, ' || current_schema(), false)")
+        assert restored.until(raw) == since.timestamp()
+        later = since + timedelta(hours=1)
+        assert restored.until(raw, since=later) == later.timestamp()
+
+
+@pytest.mark.parametrize("since", ["yesterday", "14:05"])
+def test_a_time_that_is_none(since: str) -> None:
+    """Nothing is changed."""
+    first = outbox(begin(Bought))[0].id
+    with pytest.raises(CommandError, match="a time such as"):
+        told("--since", since)
+    assert OutboxRow.objects.get().id == first
 
 
 def test_callers_wait_for_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,13 @@ from uuid import UUID
 
 import psycopg
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 
 from sagas import KeyConflict, OnExisting, Refused, SagaNotFound
-from sagas.retention import Pruner, move_archive, prune, prune_batch, prune_keys
+from sagas.archiving import move_archive
+from sagas.errors import InvalidInput
+from sagas.retention import Batches, Old, Pruner, prune, prune_batch, prune_keys
 from sagas_django.models import DedupeRecord, LogEntry, OutboxRow, SagaRow
 from sagas_django.store import DjangoStore
 from tests.shop.families import Grand
@@ -43,10 +47,10 @@ def age(key: str | None = None) -> None:
     sql("update sagas_saga set finished_at = finished_at - interval '1 year' where coalesce(%s, key) = key", key)
 
 
-def pruned(**given: Any) -> list[int]:
+def pruned(age: float = YEAR / 2, limit: int = 200) -> list[int]:
     """Prune all that ended half a year ago; the size of each batch."""
     with DjangoStore("default").connect() as raw:
-        return list(prune(raw, **({"age": YEAR / 2, "archive": True} | given)))
+        return list(prune(raw, Old(age=age, archive=True), Batches(limit)))
 
 
 def test_a_pruned_saga_is_gone_and_archived(world: World) -> None:
@@ -131,6 +135,29 @@ def test_keys_may_be_forgotten(world: World) -> None:
     assert begin(Externals, "k").created
 
 
+def test_a_key_stays_while_a_later_run_of_it_is_there(world: World) -> None:
+    """Else it would start a new saga beside the one that has not ended: run 1 once more."""
+    again = {"key": "again", "on_existing": OnExisting.NEW_IF_COMPENSATED}
+    world.plan("charge", Refused("no"))
+    with transaction.atomic():
+        Charge.start(Ordered(), **again)  # type: ignore[arg-type]
+    drain()
+    age()
+    assert pruned() == [1]
+    with transaction.atomic():
+        second = Charge.start(Ordered(), **again)  # type: ignore[arg-type]
+    with DjangoStore("default").connect() as raw:
+        assert list(prune_keys(raw, age=0)) == []
+    found = begin(Charge, "again")
+    assert (found.id, found.created, found.run) == (second.id, False, 2)
+    drain()
+    sql("update sagas_saga set finished_at = finished_at - interval '2 minutes'")
+    pruned(age=60)
+    with DjangoStore("default").connect() as raw:
+        assert list(prune_keys(raw, age=3600)) == []  # of run 1, while that of run 2 is not old enough
+        assert list(prune_keys(raw, age=0)) == [2]
+
+
 def test_what_has_not_ended_is_never_pruned(world: World) -> None:
     """Nor what has a request on its way, nor a parent whose children have not ended, nor they while it has not."""
     begin(Reviewed, "waits")
@@ -184,7 +211,12 @@ def test_the_command_waits_for_whoever_else_prunes(world: World) -> None:
     assert found == [2]
 
 
-@pytest.mark.parametrize("before", [b"", b'{"of": "somebody else"}', b'{"of": "ours"}\n{"torn": "li'])
+OURS = b'{"of": "ours"}\n'
+
+
+@pytest.mark.parametrize("before", [
+    b"", b'{"of": "somebody else"}', OURS + b'{"id" : "0199a1c4-7c1e-7b4a-9d53", "na', OURS + b'{"i\0\0',
+])  # fmt: skip
 def test_every_line_of_an_archive_can_be_read(world: World, tmp_path: Path, before: bytes) -> None:
     """Also after a crash in the middle of one, whose saga is still in the database."""
     begin_many(Externals, ["a", "b"])
@@ -198,6 +230,40 @@ def test_every_line_of_an_archive_can_be_read(world: World, tmp_path: Path, befo
     lines = [json.loads(line) for line in file.read_bytes().splitlines()]
     assert len(lines) == 2 + (b"of" in before)
     assert file.read_bytes().endswith(b"\n")
+
+
+@pytest.mark.parametrize("before", [b"notes, no newline", OURS + b'{"torn": "by somebody el'])
+def test_what_is_no_archive_stays_as_it_is(world: World, tmp_path: Path, before: bytes) -> None:
+    """A name that was mistyped costs nobody the end of their file."""
+    archive_two()
+    file = tmp_path / "notes"
+    file.write_bytes(before)
+    with DjangoStore("default").connect() as raw, pytest.raises(InvalidInput, match="notes: it is no archive"):
+        list(move_archive(raw, file))
+    assert file.read_bytes() == before
+    assert sql("select count(*) from sagas_archive") == [(2,)]
+
+
+def test_two_at_once_do_not_write_to_one_file(world: World, tmp_path: Path) -> None:
+    """Not while the other is at it, in whatever process; then it may."""
+    archive_two()
+    file = tmp_path / "archive.jsonl"
+    with DjangoStore("default").connect() as raw:
+        first = move_archive(raw, file, limit=1)
+        assert next(first) == 1
+        with pytest.raises(InvalidInput, match="somebody else is moving the archive to it"):
+            list(move_archive(raw, file))
+        assert list(first) == [1]
+        assert list(move_archive(raw, file)) == []
+    assert len([json.loads(line) for line in file.read_bytes().splitlines()]) == 2
+
+
+def archive_two() -> None:
+    """There are two sagas in the archive."""
+    begin_many(Externals, ["a", "b"])
+    drain()
+    age()
+    assert pruned() == [2]
 
 
 def test_a_signal_for_a_pruned_saga_is_dropped(world: World) -> None:
@@ -232,7 +298,7 @@ def test_start_and_prune_at_the_same_time(world: World) -> None:
                 connections.close_all()
 
         with pruning.transaction():
-            assert prune_batch(pruning, age=YEAR / 2, archive=True) == [saga.id]
+            assert prune_batch(pruning, Old(age=YEAR / 2, archive=True)) == [saga.id]
             starter = threading.Thread(target=start)
             starter.start()
             waiting = "select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
@@ -260,7 +326,7 @@ def test_the_log_is_safe_from_others_while_it_is_pruned() -> None:
     """Pruning lets nobody else delete history: what allows it ends with its own statement."""
     begin(Externals, "kept")
     with DjangoStore("default").connect() as raw:
-        prune_batch(raw, age=YEAR, archive=True)
+        prune_batch(raw, Old(age=YEAR, archive=True))
         with pytest.raises(psycopg.errors.RaiseException, match="append-only"):
             raw.execute("delete from sagas_log")
 
@@ -302,6 +368,50 @@ def test_the_pruner_keeps_to_its_share(world: World) -> None:
     assert SagaRow.objects.count() == 0
 
 
+@pytest.fixture
+def held() -> Iterator[None]:
+    """A table of somebody's own refers to the saga `b-3`, so that it cannot be removed."""
+    begin_many(Externals, [f"b-{number}" for number in range(8)])
+    drain()
+    age()
+    sql("create table keeps as select id from sagas_saga where key = 'b-3'")
+    sql("alter table keeps add foreign key (id) references sagas_saga")
+    yield
+    sql("drop table keeps")
+
+
+def test_one_that_cannot_be_pruned_does_not_keep_the_others(
+    world: World, held: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The batches of a pruner get smaller until it stands alone; it is named, and left out."""
+    pruner = Pruner(DjangoStore("default"))
+    for _ in range(20):
+        with suppress(psycopg.Error):
+            pruner.run_once()
+    pruner.stop()
+    assert [row.key for row in SagaRow.objects.all()] == ["b-3"]
+    assert ["(key 'b-3') cannot be pruned" in line for line in caplog.messages] == [True]
+
+
+def test_the_command_names_those_that_cannot_be_pruned(world: World, held: None) -> None:
+    """And prunes the others."""
+    with pytest.raises(CommandError, match="1 sagas could not be pruned"):
+        said("prune")
+    assert [row.key for row in SagaRow.objects.all()] == ["b-3"]
+
+
+@pytest.mark.parametrize(("problem", "alone"), [
+    (psycopg.errors.ProgramLimitExceeded, True), (psycopg.errors.QueryCanceled, True),
+    (psycopg.errors.DataCorrupted, True), (psycopg.errors.LockNotAvailable, False),
+    (psycopg.errors.ReadOnlySqlTransaction, False), (psycopg.errors.DiskFull, False), (psycopg.OperationalError, False),
+])  # fmt: skip
+def test_no_saga_is_left_out_for_what_ails_the_server(problem: type[psycopg.Error], alone: bool) -> None:
+    """Such as a connection that was lost, a lock, or a replica; a log that is too large is the saga's own."""
+    batches = Batches(4)
+    assert not batches.shrink(problem())
+    assert batches.size == 1 and batches.shrink(problem()) is alone
+
+
 def test_nothing_is_pruned_where_that_is_off(settings: Any) -> None:
     """PRUNE = False: nobody begins to."""
     settings.SAGAS = {"PRUNE": False}
@@ -324,6 +434,20 @@ def said(*arguments: str) -> str:
     out = io.StringIO()
     call_command("sagas", *arguments, stdout=out, skip_checks=True)
     return out.getvalue()
+
+
+def test_prune_forgets_keys_of_the_name_that_is_given(world: World) -> None:
+    """And says before how many that are."""
+    begin_many(Externals, "ab")
+    begin(Trip, "c")
+    drain()
+    age()
+    pruned()
+    given = ("prune", "--name", "test.externals", "--keys-older-than", "30")
+    assert said(*given, "--dry-run").endswith("2 keys are of sagas that ended more than 30 days ago\n")
+    assert sql("select count(*) from sagas_tombstone") == [(3,)]
+    assert said(*given).endswith("2 keys were forgotten: they may be used again\n")
+    assert sql("select name from sagas_tombstone") == [("test.trip",)]
 
 
 def test_prune_and_archive_commands(world: World, tmp_path: Path) -> None:

@@ -7,10 +7,13 @@ from outside does not show. The counts of one transaction are looked at around e
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -18,11 +21,16 @@ from django.db import connection as django_connection
 from django.db import transaction
 
 from sagas import KEEP, Retry, Saga, external_step
-from sagas.retention import prune_batch, prune_keys
+from sagas.desk import StoreDesk
+from sagas.keys import idempotency_key
+from sagas.reconcile import Verdict, compare, lacking
+from sagas.reconcile_lists import Effect
+from sagas.retention import Old, prune_batch, prune_keys
 from sagas.schedules import firing, table
 from sagas.settings import Settings
 from sagas.testing.moving import Clock
 from sagas.worker import Worker
+from sagas_django.operate import DjangoDesk
 from sagas_django.store import DjangoStore
 from sagas_outbox import claims
 from sagas_outbox.claims import Ask, Lane, Room
@@ -38,6 +46,7 @@ MOST = 200  # rows that such a statement may read of all tables and indexes toge
 OLDEST = 4 * 5000 + MOST  # due_of.sql looks at so many of a lane, in two indexes and two tables
 PAGES = 1000  # looks at a page, of a few rows; all that 3,000 sagas left behind are some 8,000
 DAY = 86_400.0  # seconds
+HEX = "{:032x}".format
 COUNTED = """
 select c.relname, pg_stat_get_xact_{}(c.oid) from pg_class c
 where c.relnamespace = current_schema()::regnamespace and c.relkind in ('r', 'i') and c.relname like 'sagas\\_%'
@@ -49,8 +58,9 @@ where finished_at is not null
 """
 # statements of every saga, every look for work, every tick and every pass of the pruner
 HOT = {
-    "start", "claim", "due", "due_of", "queues", "begin", "record", "record_plain", "next_signals", "send", "heartbeat",
-    "hand_back", "release", "unbegun", "prune", "prune_left", "prune_keys", "schedule_due", "schedule_wait",
+    "start", "get", "claim", "due", "due_of", "queues", "begin", "record", "record_plain", "next_signals", "send",
+    "heartbeat", "hand_back", "release", "unbegun", "prune", "prune_left", "prune_keys", "schedule_due",
+    "schedule_wait",
 }  # fmt: skip
 
 
@@ -155,6 +165,7 @@ def test_no_hot_statement_reads_more_than_its_work(
         for number in range(10):  # a function's plans are made for any parameters after a few calls
             start(f"fresh-{number}")
             start(f"fresh-{number}")
+            Plain.get(id=Plain.get(key=f"fresh-{number}").id)
         claim_and_give_back(connection)
         run(worker, connection)
         signalled(worker, connection)
@@ -165,6 +176,77 @@ def test_no_hot_statement_reads_more_than_its_work(
         firing.fire_due(connection, Settings(wake=False), [schedule])
     assert reads.most.keys() >= HOT
     assert reads.too_many == {}, {n: {k: v for k, v in r.items() if v > 50} for n, r in reads.too_many.items()}
+
+
+def tuples(cursor: Any) -> int:
+    """How many rows this transaction has read of our tables and indexes."""
+    cursor.execute(COUNTED.format("tuples_returned"))
+    return sum(count for _, count in cursor.fetchall())
+
+
+@pytest.mark.usefixtures("shop", "quiet")
+def test_a_list_by_status_reads_no_more_than_it_shows() -> None:
+    """The partial indexes know which sagas are open, parked, or have ended otherwise than they should."""
+    statuses = ["running", "parked", "aborted"]
+    with filled(0, 3_000) as connection:
+        for number, status in enumerate(statuses):
+            start(status)
+            parked_from, ends = ("running" if status == "parked" else None), (status == "aborted")
+            connection.execute(
+                "update sagas_saga set status = %s, parked_from = %s, finished_at = case when %s then updated_at end,"
+                " id = %s where key = %s",
+                [status, parked_from, ends, UUID(int=number), status],
+            )  # older than what has ended
+        connection.execute("vacuum analyze sagas_saga")
+        desk, store_desk = DjangoDesk("default"), StoreDesk(DjangoStore("default"), command="", remedy="")
+        for wanted in (["parked"], ["running"], ["aborted", "cancelled"], ["running", "parked"]):
+            with transaction.atomic(), django_connection.cursor() as cursor, store_desk.using.transaction():
+                before = tuples(cursor)
+                shown = {saga.key for saga in desk.sagas(limit=20, statuses=wanted)} - {"model"}
+                assert (shown, tuples(cursor) - before < MOST) == (set(wanted) & set(statuses), True), wanted
+                before = tuples(raw := store_desk.using.cursor())
+                shown = {saga.key for saga in store_desk.sagas(limit=20, statuses=wanted)} - {"model"}
+                assert (shown, tuples(raw) - before < MOST) == (set(wanted) & set(statuses), True), wanted
+        store_desk.close()
+
+
+BURIED = """
+insert into sagas_tombstone (name, key, run, saga_id, version, status, input_hash, finished_at)
+select 'gone', n::text, 1, gen_random_uuid(), 1, 'completed', '', now() - interval '1 day' * n
+from generate_series(1, 2000) n
+"""
+
+
+@pytest.mark.usefixtures("shop", "quiet")
+def test_keys_are_forgotten_in_one_passage() -> None:
+    """Whoever forgets many reads no key again with each batch, not those that stay either."""
+    with closing(DjangoStore("default").connect()) as connection, connection.transaction():
+        connection.execute(BURIED)
+        before = tuples(connection.cursor())
+        assert list(prune_keys(connection, age=999.5 * DAY, limit=100)) == [100] * 10 + [1]
+        assert tuples(connection.cursor()) - before < 2_500
+
+
+@pytest.mark.usefixtures("shop", "quiet")
+def test_a_list_of_the_other_side_reads_no_table_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is not here is looked for together; logs are read of sagas that something happened to since then."""
+    with filled(0, 3_000) as connection:
+        connection.execute(BURIED)
+        connection.execute("analyze sagas_tombstone, sagas_log")
+        (model,) = connection.execute("select id from sagas_saga where key = 'model'").fetchone() or ()
+        (gone,) = connection.execute("select saga_id from sagas_tombstone where key = '7'").fetchone() or ()
+        effects = [Effect(key=idempotency_key(id, "first")) for id in (model, gone, *map(UUID, map(HEX, range(40))))]
+        reads = Reads(monkeypatch)
+        found = list(compare(connection, effects))
+        assert Counter(match.verdict for match in found) == {
+            Verdict.AHEAD: 1, Verdict.PRUNED: 1, Verdict.VANISHED: 40,
+        }  # fmt: skip
+        assert not list(lacking(connection, found, since=datetime.now(UTC) - timedelta(minutes=5), until=None))
+    read = Counter[str]()
+    for counts in reads.most.values():
+        read.update(counts)
+    assert read["sagas_tombstone"] <= 2_000
+    assert read["sagas_log"] + read["sagas_log_pkey"] < MOST
 
 
 @pytest.mark.usefixtures("shop", "quiet")
@@ -244,6 +326,6 @@ def signalled(worker: Worker, connection: psycopg.Connection[Any]) -> None:
 
 def keep(connection: psycopg.Connection[Any]) -> None:
     """What the pruner does in a pass."""
-    assert len(prune_batch(connection, age=90 * DAY, archive=True, limit=BATCH)) == BATCH
+    assert len(prune_batch(connection, Old(age=90 * DAY, archive=True), limit=BATCH)) == BATCH
     execute(connection, query("sagas.store", "prune_left"), {"limit": BATCH})
     assert next(prune_keys(connection, age=90 * DAY, limit=BATCH)) == BATCH

@@ -23,7 +23,7 @@ from sagas.testing.moving import Clock
 from sagas_django.models import LogEntry, OutboxRow, SagaRow
 from sagas_django.store import DjangoStore
 from tests.relay.plant import wait_until
-from tests.shop.sagas import Locals, Ordered, Trip
+from tests.shop.sagas import Locals, Ordered, Pivoted, Trip
 from tests.shop.world import World
 from tests.support.schedules import NAME, at, declared
 from tests.support.stories import drain
@@ -306,6 +306,25 @@ def test_cancelling_the_last_run(look: Look, wire: Any, world: World) -> None:
         drain()
         assert SagaRow.objects.get(key=key(6)).status == "cancelled"
         assert look(7.1) == [key(7)]
+
+
+def test_a_run_that_cannot_be_undone_is_asked_once(look: Look, wire: Any, world: World) -> None:
+    """It has parked after its pivot: its log does not grow with every look, nor with every tick, and a person who looks
+    at it has time to decide."""
+    world.always("invoice", OSError("no reply"))
+    with declared(Pivoted, overlap=Overlap.CANCEL) as schedule:
+        look(5.5)
+        known(wire, schedule)
+        look(5.6)
+        assert look(6) == [key(6)]
+        drain()
+        for hours in (7, 7.01, 7.02, 8, 8.01):
+            assert look(hours) == []
+            drain()
+    run = SagaRow.objects.get()
+    asked = LogEntry.objects.filter(saga_id=run.pk, kind="cancel_requested")
+    assert [entry.data["actor"] for entry in asked] == [f"schedule:{NAME}"]
+    assert not run.cancel_requested and "waits for the run before it" in row(wire).note
 
 
 def test_overlapping(look: Look, hourly: Any) -> None:

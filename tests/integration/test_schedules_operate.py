@@ -12,10 +12,13 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from sagas import DefinitionError, Overlap, Schedule
+from sagas.desk import connected
+from sagas.errors import StoreNotReady
 from sagas.schedules.declaration import schedules
 from sagas.testing.moving import Clock
 from sagas_django.checks import check_schedules
 from sagas_django.models import SagaRow, ScheduleRow
+from sagas_django.store import DjangoStore
 from tests.shop.sagas import Ordered, Trip
 from tests.shop.world import World
 from tests.support.schedules import NAME, Raises, at, declared, no_more_connections
@@ -142,6 +145,20 @@ def test_a_run_without_an_input() -> None:
             words = way("run-schedule", NAME, "--reason", "needed")
             assert words == f"schedule {NAME}: input= raised LookupError: no shop is open"
     assert not SagaRow.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        ("set statement_timeout = 1; select pg_sleep(60)", "did not do it: canceling statement due to"),
+        ("select pg_terminate_backend(pg_backend_pid())", "cannot be reached: "),
+    ],
+)
+def test_what_the_database_says_is_told(statement: str, says: str) -> None:
+    """That it gave up on something does not mean that it is away."""
+    with pytest.raises(StoreNotReady) as caught, connected(DjangoStore("default")) as wire:
+        wire.execute(statement)  # type: ignore[call-overload]
+    assert f"the database of 'default' {says}" in str(caught.value)
 
 
 @pytest.mark.parametrize(

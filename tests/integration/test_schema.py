@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 import uuid
 from collections.abc import Callable
 from io import StringIO
+from typing import LiteralString
 
 import psycopg
 import pytest
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from django.apps import apps
+from django.core import serializers
 from django.core.management import call_command
 from django.db import InternalError, ProgrammingError, connection, transaction
 from django.db.migrations.exceptions import IrreversibleError
 from django.db.utils import IntegrityError
+from django.utils import timezone
 from sqlalchemy import MetaData, create_engine
 
+from sagas import verify
 from sagas.asked import REQUESTS
 from sagas.events import Direction, Kind
 from sagas.machine import DIRECTION, TERMINAL
@@ -25,12 +30,15 @@ from sagas.states import Status
 from sagas.store.schema_files import NAMES, schema_sql
 from sagas.testing.servers import Postgres
 from sagas_django.checks import SCHEMA, check_databases
+from sagas_django.inner_models import QueueRow
 from sagas_django.models import LogEntry, SagaRow
+from sagas_django.store import DjangoStore
+from sagas_outbox.queries import query
 from sagas_sqlalchemy import alembic
 from sagas_sqlalchemy.tables import sagas_tables
 from tests.shop.sagas import Trip
 from tests.support.catalog import catalog
-from tests.support.stories import begin, differences, drain
+from tests.support.stories import begin, begin_many, differences, drain
 
 pytestmark = pytest.mark.usefixtures("shop")
 
@@ -243,6 +251,16 @@ def test_models_are_read_only() -> None:
             call()
 
 
+def test_a_queue_with_limits_is_dumped_and_loaded() -> None:
+    """By `dumpdata` and `loaddata`, which tests with `serialized_rollback` use too."""
+    QueueRow.objects.bulk_create([QueueRow(name="payments", rate=2, period=60.0, spent=[3, 4], at=timezone.now())])
+    dumped = serializers.serialize("json", QueueRow.objects.all())
+    QueueRow.objects.all().delete()
+    for each in serializers.deserialize("json", dumped):
+        each.save()
+    assert [(row.name, row.spent) for row in QueueRow.objects.all()] == [("payments", [3, 4])]
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
@@ -265,6 +283,46 @@ def test_verify_finds_what_does_not_agree(change: str, complaint: str) -> None:
     found = "\n".join(differences())
     assert re.search(complaint, found), found
     assert str(run.id) in found
+
+
+def test_verify_beside_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that is recorded after the rows were read, and before the logs are, is no difference."""
+    run = begin(Trip)
+
+    def meanwhile(package: str, name: str) -> LiteralString:
+        if name == "logs":
+            patched.undo()
+            drain()
+        return query(package, name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(verify, "query", meanwhile)
+        assert differences() == []
+    assert SagaRow.objects.get(id=run.id).status == "completed"
+
+
+def test_verify_inside_of_a_transaction() -> None:
+    """It sees what that transaction has changed, as a test's own transaction may."""
+    begin(Trip)
+    with DjangoStore("default").connect() as raw, raw.transaction(force_rollback=True):
+        raw.execute("update sagas_saga set seq = 7")
+        assert ["seq is 7" in str(each) for each in verify.verify(raw)] == [True, False]
+
+
+def test_verify_holds_little_in_memory() -> None:
+    """However much the logs of a batch hold: a few entries at a time, and those of one saga."""
+    begin_many(Trip, [str(number) for number in range(200)])
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "insert into sagas_log (saga_id, seq, kind, data)"
+            " select id, 1, 'paused', jsonb_build_object('reason', repeat('x', 100000)) from sagas_saga"
+        )
+    tracemalloc.start()
+    try:
+        assert len(differences()) >= 200
+        assert tracemalloc.get_traced_memory()[1] < 12_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_verify_of_finished_sagas() -> None:

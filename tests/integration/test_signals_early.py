@@ -80,6 +80,20 @@ def test_a_kept_signal_is_given_up_after_a_month(caplog: pytest.LogCaptureFixtur
     assert "forgotten" not in caplog.text
 
 
+def test_a_signal_that_was_given_up_can_be_sent_again() -> None:
+    """Nobody has ever taken it, so nothing is kept of it, and the same event a second time is no duplicate."""
+    assert send(key="a", dedupe_id="hook-1", missing=KEEP)
+    assert send(key="b", dedupe_id="hook-1", missing=KEEP)
+    with connection.cursor() as cursor:
+        cursor.execute("update sagas_outbox set timer_at = timer_at - interval '31 days' where payload->>'key' = 'a'")
+    drain(skip=timedelta(0))
+    with connection.cursor() as cursor:
+        cursor.execute("select key from sagas_signal")
+        assert cursor.fetchall() == [("b",)]
+    assert send(key="a", dedupe_id="hook-1", missing=KEEP)
+    assert not send(key="b", dedupe_id="hook-1", missing=KEEP)
+
+
 def _due_in() -> float:
     with connection.cursor() as cursor:
         cursor.execute("select extract(epoch from due_at - clock_timestamp())::float8 from sagas_outbox")

@@ -11,7 +11,7 @@ from django.db import DatabaseError, OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from sagas import KeyConflict, OnExisting, Refused
-from sagas.retention import prune
+from sagas.retention import Old, prune
 from sagas.states import Status
 from sagas.testing.processes import ProcessGroup
 from sagas_django.models import OutboxRow, SagaRow
@@ -187,7 +187,7 @@ def test_a_key_pruned_since_the_snapshot_is_not_free() -> None:
                 cursor.execute("set transaction isolation level repeatable read")
             Order.objects.count()  # takes the snapshot
             with DjangoStore("default").connect() as other:
-                list(prune(other, age=3600, archive=True))
+                list(prune(other, Old(age=3600, archive=True)))
             return Trip.start(Ordered(), key="a").created
 
     with pytest.raises(OperationalError, match=r"test\.trip with key a was pruned meanwhile") as raised:

@@ -13,7 +13,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connection, transaction
 
-from sagas import pauses, ports
+from sagas import Refused, pauses, ports
 from sagas.measure import find_stuck
 from sagas.pauses import Scope
 from sagas.registry import registry
@@ -21,6 +21,7 @@ from sagas.stuck import REMEDIES, OpenSaga, Stuck, Work, limit, stuck
 from sagas_django.models import OutboxRow, SagaRow
 from sagas_django.operate import rows
 from sagas_django.store import DjangoStore
+from tests.shop.families import Purchase
 from tests.shop.sagas import Charge, Externals, Ordered, Queues, Trip
 from tests.shop.waiting import Reviewed
 from tests.shop.world import World
@@ -87,6 +88,10 @@ def by_rule(moment: float) -> dict[str, str]:
             step: told.get("until") or told.get("blocked")
             for step, told in saga.steps.items()
             if told.get("status") == "waiting" or told.get("blocked") is not None
+        } | {
+            step: None
+            for step in OutboxRow.objects.filter(saga_id=saga.id, direction="undo").values_list("step", flat=True)
+            if saga.steps.get(step, {}).get("recalled")
         }
         facts = OpenSaga(
             updated_at=saga.updated_at.timestamp(), finished=saga.finished_at is not None,
@@ -137,6 +142,9 @@ def test_rule_and_sql_agree(seed: int) -> None:
             told = {"status": "waiting"} if until is None else {"status": "waiting", "until": until}
             if chance.random() < 0.3 and until is not None:
                 told = {"blocked": until}
+            elif until is None and chance.random() < 0.5:
+                told = {"recalled": True}
+                sql("update sagas_outbox set direction = %s where saga_id = %s", chance.choice(["do", "undo"]), saga.id)
             sql("update sagas_saga s set steps = jsonb_build_object(o.step, %s::jsonb) from sagas_outbox o"
                 " where o.saga_id = s.id and s.id = %s", json.dumps(told), saga.id)  # fmt: skip
     if seed == 2:
@@ -164,6 +172,19 @@ def test_sound_sagas_are_not_stuck(world: World) -> None:
     assert set(by_sql()) <= {"fresh"}
 
 
+def test_whose_children_are_being_undone_is_not_stuck(world: World) -> None:
+    """The child has parked on its way back, and waits for a person: its parent has nothing to do until then."""
+    world.plan("pack", Refused("box is broken"))
+    world.always("give_back", OSError("no reply"))
+    begin(Purchase, "parent")
+    drain()
+    sql("update sagas_saga set updated_at = clock_timestamp() - interval '30 days'")
+    assert list(SagaRow.objects.filter(finished_at=None).order_by("id").values_list("status", flat=True)) == [
+        "compensating", "parked",
+    ]  # fmt: skip
+    assert by_sql() == {}
+
+
 def test_a_saga_that_nobody_takes_is_stuck() -> None:
     """Work that has been due for longer than `stuck_after`, said by `list --stuck`, with what to do."""
     begin(Trip, "late")
@@ -183,9 +204,22 @@ def test_a_saga_that_nobody_takes_is_stuck() -> None:
 
 def test_a_saga_without_work_is_stuck_at_once() -> None:
     """Nothing will ever happen to it, so there is nothing to wait for."""
-    begin(Trip, "lost")
+    begin(Reviewed, "waits")
+    begin(Trip, "sound")
+    drain()
+    lost = begin(Trip, "lost")
     sql("delete from sagas_outbox")
-    assert by_sql() == {"lost": Stuck.NO_WORK}
+    assert by_sql() == {"lost": Stuck.NO_WORK, "waits": Stuck.NO_WORK}
+    for saga, waits in (("test.trip:lost", 1), ("test.reviewed:waits", 2), ("test.trip:sound", 0)):
+        out = io.StringIO()
+        call_command("sagas", "show", saga, stdout=out)
+        assert out.getvalue().count("waits     ") == waits
+        assert out.getvalue().count("has lost its work: it has no row in the outbox") == min(waits, 1)
+        assert out.getvalue().count("manage.py sagas rebuild ") == min(waits, 1)
+    out = io.StringIO()
+    call_command("sagas", "show", str(lost.id), "--json", stdout=out)
+    (advice,) = json.loads(out.getvalue())["data"]["next"]
+    assert advice["command"] == f"manage.py sagas rebuild {lost.id}"
 
 
 def test_work_that_is_begun_over_and_over_is_stuck() -> None:

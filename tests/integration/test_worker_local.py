@@ -30,7 +30,7 @@ from tests.support.stories import (
     outbox,
     second_connection,
 )
-from tests.support.workers import begin_due, one_worker, run_batch, run_together
+from tests.support.workers import begin_due, one_worker, pooled, run_batch, run_together
 
 pytestmark = pytest.mark.usefixtures("shop")
 
@@ -386,6 +386,18 @@ def test_a_commit_that_never_arrived_runs_again(world: World, monkeypatch: pytes
     drain()
     assert bookings() == dict.fromkeys(KEYS[:many], 1)
     assert {Local.get(key=key).status for key in KEYS[:many]} == {Status.COMPLETED}
+
+
+def test_a_pooled_connection_that_turned_read_only_is_replaced() -> None:
+    """Not given back to Django's pool, which would hand it out again."""
+    saga = begin(Trip)
+    with pooled():
+        with connection.cursor() as cursor:
+            cursor.execute("set default_transaction_read_only = on")
+        run_together()
+        expire_leases()
+        run_together()
+        assert "step_done book" in log_of(saga)
 
 
 def test_a_connection_that_turned_read_only_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

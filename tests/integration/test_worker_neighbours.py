@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -14,8 +15,8 @@ from sagas.states import Status
 from sagas_django.models import OutboxRow, SagaRow
 from tests.shop.sagas import Asked, Externals, Local
 from tests.shop.world import World
-from tests.support.stories import begin, begin_many, drain, log_of, second_connection
-from tests.support.workers import begin_due, one_worker, run_batch, run_together
+from tests.support.stories import Aside, begin, begin_many, drain, log_of, outbox, second_connection
+from tests.support.workers import begin_due, living_worker, one_worker, run_batch, run_together
 
 pytestmark = pytest.mark.usefixtures("shop")
 
@@ -99,3 +100,45 @@ def test_what_came_of_an_external_step_is_recorded_before_a_group_of_local_ones(
     world.plan("body", lambda run: seen.extend(log_of(Externals.get(key="outside"))), saga="inside")
     assert run_together() == 2
     assert seen == ["started", "step_done one"]
+
+
+@pytest.mark.parametrize("first", ["inside", "outside"])
+def test_a_local_step_beside_an_external_one_that_hangs_is_given_back(first: str, world: World, settings: Any) -> None:
+    """Whichever of the two came first: what has not begun does not wait for another system."""
+    reached, opened = threading.Event(), threading.Event()
+
+    def hang(run: Any) -> None:
+        reached.set()
+        assert opened.wait(BOUND)
+
+    world.plan("charge", hang)
+    begin_these = {"inside": lambda: begin(Local, "inside"), "outside": lambda: begin(Asked, "outside")}
+    runs = {name: begin_these[name]() for name in sorted(begin_these, key=lambda name: name != first)}
+    with living_worker(settings, hand_back_after=0.1, heartbeat=0.1) as worker:
+        working = Aside(lambda: run_batch(worker, begin_due(worker)))
+        try:
+            assert reached.wait(BOUND)
+            until = time.monotonic() + BOUND
+            while not (given_back := [row for row in outbox(runs["inside"]) if row.holder is None]):
+                assert time.monotonic() < until
+            assert given_back[0].deliveries == 0
+        finally:
+            opened.set()
+            working.join()
+
+
+def test_local_steps_share_a_transaction_whoever_is_between_them(world: World) -> None:
+    """A batch in which external steps lie between local ones."""
+    ids: list[int] = []
+
+    def look(run: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("select txid_current()")
+            ids.append(cursor.fetchone()[0])
+
+    world.always("body", look)
+    for number in range(3):
+        begin(Local, f"inside-{number}")
+        begin(Externals, f"outside-{number}")
+    assert run_together() == 6
+    assert (len(ids), len(set(ids))) == (3, 1)

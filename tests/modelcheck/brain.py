@@ -175,6 +175,10 @@ class Brain:
         known = machine.step_of(self.states[state], step)
         return known.do.attempts, known.started
 
+    def turns_back(self, state: int, step: str) -> bool:
+        """Whether an end was asked for while this step can still be turned back from."""
+        return look.stopping(self.plan, self.states[state], step, None)
+
     def until(self, state: int, step: str) -> float | None:
         """When this wait ends."""
         return machine.step_of(self.states[state], step).until

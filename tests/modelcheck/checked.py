@@ -31,12 +31,14 @@ Of signals: each that was sent is on its way, in the log or taken, or its saga h
 are in the log in the order in which they were sent, also over runs that go on from each other; no wait ends before its
 time without its signal, nor times out once its signal is on the way. Nothing begins in a paused saga, and no step after
 the deadline of one that can turn back. What was skipped had not begun. The next run exists exactly when the one before
-has completed with it. A redo never asks under a former key; what had happened under that is the operator's to know.
-What an operator says of a step is true when it is said, and does not count once the saga has moved on.
+has completed with it, and no cancel is dropped that was asked of a saga from which a run has gone on. A redo never asks
+under a former key; what had happened under that is the operator's to know. What an operator says of a step is true when
+it is said, and does not count once the saga has moved on.
 
 No saga completes before its child has, none counts as undone before its child is; no step is undone while a child that
 was started after it has not come to its end, and no child before what came after it. A saga that waits for its child
-sleeps until somebody wakes it, so that an end that is not told is an end that cannot be reached.
+sleeps until somebody wakes it, so that an end that is not told is an end that cannot be reached. A saga that is to turn
+back starts none.
 """
 
 WORLDS: Final = ("checked", "the provider offers", "goes wrong, at most", "worlds")

@@ -21,6 +21,7 @@ PARENT: Final = 0
 LONELY: Final = "a saga has completed, and its child has not"
 LEFT: Final = "a saga is undone, and its child is not"
 TOO_SOON: Final = "a step is undone while a child that was started after it has not come to its end"
+TOO_LATE: Final = "a child is started by a saga that is to turn back"
 OUT_OF_ORDER: Final = "a child is undone before a step that came after it"
 
 
@@ -49,6 +50,8 @@ def called(store: Store, world: World, outcome: Outcome) -> World:
         which = latest(world)
         status = None if which is None else status_of(store.brains, world, which)
         if do == "start" and (status is None or (status in TERMINAL and status is not Status.COMPLETED)):
+            if store.brains[PARENT].turns_back(world.sagas[PARENT].state, step):
+                world = world.but(broken=world.broken or TOO_LATE)
             world = store.start(world)
         elif do == "cancel" and which is not None and status not in TERMINAL and store.rules.cancel_reaches_children:
             world = store.request(world, which, "cancel")

@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec.structs import replace as replace_struct
 
 from sagas import fold, guarding, machine
-from sagas.events import Entry, Kind, Work
+from sagas.events import Call, Direction, Entry, Kind, Work
 from sagas.plan import OnUnknown, Plan
 from sagas.states import State, StepStatus, Track
 
@@ -100,6 +100,12 @@ def resumes_with_a_new_key(state: State, entry: Entry) -> State:
 def as_if_ended(d: Any, e: Any, planned: Any, step: Any) -> None:
     """A look at children that takes one that is under way for one that has completed."""
     _SEEN_WAITING(d, replace_struct(e, open=0, completed=e.completed + e.open), planned, step)
+
+
+def begot_all_the_same(d: Any, e: Any) -> None:
+    """Children are started without a look at what was asked for meanwhile."""
+    d.log(Kind.CHILDREN_STARTED, e.attempt.step, direction=Direction.DO, count=e.count, total=e.total)
+    d.calls.append(Call("start", e.attempt.step, 0, e.request))
 
 
 def as_if_undone(d: Any, e: Any, step: Any) -> None:

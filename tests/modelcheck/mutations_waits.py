@@ -50,7 +50,7 @@ _SIGNALS: Final = (
         name="a signal whose saga ends between its begin and its record is dropped",
         because="another run goes on from there",
         scenario=saga(plans=(_SKIPS, _SKIPS), runs=True, signals=("review",)),
-        rules=Rules(signal_of_an_ended_saga_goes_back=False),
+        rules=Rules(request_of_an_ended_saga_goes_back=False),
     ),
     Mutation(
         name="signals are applied in any order",
@@ -150,6 +150,17 @@ _CHOICES: Final = (
         name="the next run is started outside of the record",
         because="a worker that dies between the two starts no run, or two",
         scenario=saga("crash", plans=(_ONE, _ONE), runs=True), rules=Rules(continues_in_the_record=False),
+    ),
+    Mutation(
+        name="a cancel is of the run alone that it was asked of",
+        because="where that has ended meanwhile the next one would go on, and nobody would know",
+        scenario=saga(plans=(_ONE, _ONE), runs=True, cancels=1), rules=Rules(requests_follow_runs=False),
+    ),
+    Mutation(
+        name="a cancel whose run ends between its begin and its record is dropped",
+        because="the next run would go on, and nobody would know",
+        scenario=saga(plans=(_ONE, _ONE), runs=True, cancels=1),
+        rules=Rules(request_of_an_ended_saga_goes_back=False),
     ),
     Mutation(
         name="an answer that asks for another run is kept like any late answer",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from sagas.machine import TERMINAL
 from tests.modelcheck.bodies import Takes
 from tests.modelcheck.guarded import Guarded
+from tests.modelcheck.statements import FOLLOW
 from tests.modelcheck.world import AGAIN, ANSWER, UNSURE, WRITTEN, World
 
 
@@ -51,7 +52,8 @@ class Recording(Guarded):
     def _refresh(self) -> Iterator[Takes]:
         state = self.store.load(self.world, self.d)
         ended = state is not None and self.brain.status(state) in TERMINAL
-        if ended and self.d.kind == "signal" and self.scenario.rules.signal_of_an_ended_saga_goes_back:
+        follows = self.d.kind in ("signal", *FOLLOW)
+        if ended and follows and self.scenario.rules.request_of_an_ended_saga_goes_back:
             back = self.now(self.store.hand_back(self.world, self.d), None)
             yield f"{self.me} finds the saga ended, and gives {self.name} back: another run may go on", back, ""
         elif state is None:

@@ -6,8 +6,11 @@ import math
 from dataclasses import replace
 from typing import Any, Final
 
+from sagas import machine
+from sagas.events import Begot
 from sagas.plan import ChildrenPlan, StepPlan, UndoPlan
 from sagas.retry import Retry
+from sagas.states import Status
 from tests.modelcheck import mutants
 from tests.modelcheck.mutations import Mutation, ruled
 from tests.modelcheck.sagas import KEYS, local, pivot, plan, step, wait
@@ -80,6 +83,7 @@ def _saga(*plans: Any, **options: Any) -> Any:
     return lambda rules: Scenario(rules=rules, plans=plans, **given)
 
 
+_BEGOT: Final = machine.TABLE[Status.RUNNING, Begot]
 _ONE: Final = _saga(plan(replace(child(), has_when=True)), KID)
 _AGAIN: Final = _saga(plan(child(times=2)), KID, KID, faults=1, kinds=frozenset({"refusal"}), latest=1.0)
 _LATER: Final = _saga(
@@ -102,6 +106,12 @@ OF_FAMILY: Final = (
         name="the parent goes on without waiting for its child",
         because="the child may yet fail, or be at work",
         scenario=_AGAIN, patches=ruled("_seen_waiting", mutants.as_if_ended),
+    ),
+    Mutation(
+        name="children are started whatever was asked for meanwhile",
+        because="they cost money, and are only asked to turn back again",
+        scenario=_saga(plan(child()), KID, cancels=1),
+        patches=((machine.TABLE, (Status.RUNNING, Begot), replace(_BEGOT, rule=mutants.begot_all_the_same)),),
     ),
     Mutation(
         name="a cancel does not reach the child",

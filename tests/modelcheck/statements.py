@@ -33,6 +33,9 @@ from tests.modelcheck.world import (
     with_worker,
 )
 
+FOLLOW: Final = ("cancel", "pause", "resume")  # requests that go over to the next run
+LOST: Final = "a request was dropped, although another run had gone on from its saga"
+
 
 class Rules(Value, frozen=True):
     """The guards of the claim protocol; a mutation takes one away."""
@@ -64,7 +67,8 @@ class Rules(Value, frozen=True):
     signals_in_order: bool = True
     carried_come_first: bool = True
     signal_before_the_timeout: bool = True
-    signal_of_an_ended_saga_goes_back: bool = True
+    request_of_an_ended_saga_goes_back: bool = True
+    requests_follow_runs: bool = True
     begin_minds_pause: bool = True
     hold_up_takes_own_off: bool = True
     continues_in_the_record: bool = True
@@ -119,6 +123,8 @@ class Store:
             first = world.clock if self.ages and row.first is None else row.first
             if row.kind == "signal":  # for the latest run; none: it is kept until there is one
                 row = row.but(saga=len(world.sagas) - 1)
+            if row.kind in FOLLOW and self.rules.requests_follow_runs:
+                row = row.but(saga=gone_on(world, row.saga))
             row = row.but(holder="worker", token=token + bump, deliveries=row.deliveries + 1, due=False, first=first)
             row = row.but(asleep=False)
             world = with_row(world, row)
@@ -342,6 +348,8 @@ class Store:
         world = self._rows(with_saga(world, d.saga, saga), d, row, outcome)
         if d.kind == "signal" and outcome.heard is None and not outcome.noted:
             world = world.but(dropped=(*world.dropped, d.number))
+        if d.kind in FOLLOW and not outcome.entries and gone_on(world, d.saga) != d.saga:
+            broken = broken or LOST
         world = called(self, world, outcome)
         if d.saga and self.family and outcome.entries and self.brains[d.saga].status(outcome.state) in TERMINAL:
             world = told_parent(self, world)
@@ -428,9 +436,20 @@ class Store:
         return self._delivery(begun, outcome.state, None, world.clock).but(live=d.live)  # nothing is read for it
 
 
+def gone_on(world: World, saga: int) -> int:
+    """The run that has gone on from this one by now."""
+    while world.sagas[saga].continued and saga + 1 < len(world.sagas):
+        saga += 1
+    return saga
+
+
 def requested(world: World, saga: int) -> bool:
-    """Whether a request of this saga waits to be applied."""
-    return any(row.saga == saga and row.kind not in ("step", "signal", "children") for row in world.rows)
+    """Whether a request of this saga waits to be applied, or one of the run before that is on its way to this one."""
+    return any(
+        row.kind not in ("step", "signal", "children")
+        and (row.saga == saga or (row.kind in FOLLOW and row.saga + 1 == saga and world.sagas[row.saga].continued))
+        for row in world.rows
+    )
 
 
 def locally(effect: provider.Effect, direction: str) -> provider.Effect:

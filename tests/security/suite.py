@@ -43,6 +43,7 @@ EXCEPT: Final = {
     "sqlalchemy/test_local_steps.py::test_a_connection_lost_in_a_body": SUPERUSER,
     "sqlalchemy/test_local_neighbours.py::test_the_error_of_a_connection_that_is_cut": SUPERUSER,
     "sqlalchemy/test_local_past.py::test_a_tenant_of_a_body_is_not_its_neighbours": TENANT,
+    "integration/test_schedules_operate.py::test_what_the_database_says_is_told": SUPERUSER,
     "cases/beyond/test_advice.py::test_an_alias_that_assumes_a_role": OWN,
 }
 

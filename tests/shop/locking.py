@@ -86,6 +86,44 @@ class AwaitsLocally(Saga[Wanted], name="test.awaits_locally", version=1):
         world.act("book", self)
 
 
+class Returns(Saga[Wanted], name="test.returns", version=1):
+    """Takes its subjects in one queue, goes on in another, and comes back to the first to end there."""
+
+    @external_step(retry=THRICE, queue="left", lock=semantic_lock(lambda self: self.input.subjects, wait=MINUTES))
+    def charge(self) -> str:
+        return world.act("charge", self)
+
+    @charge.compensate(retry=THRICE)
+    def refund(self, charge: str) -> None:
+        world.act("refund", self, charge)
+
+    @external_step(retry=THRICE, pivot=True, queue="right")
+    def ship(self) -> None:
+        world.act("ship", self)
+
+    @external_step(retry=THRICE, queue="left")
+    def tell(self) -> None:
+        world.act("tell", self)
+
+
+class ReturnsLocally(Saga[Wanted], name="test.returns_locally", version=1):
+    """The same, and ends with a local step."""
+
+    @step(
+        retry=THRICE, compensate=None, queue="left", lock=semantic_lock(lambda self: self.input.subjects, wait=MINUTES)
+    )
+    def book(self) -> None:
+        world.act("book", self)
+
+    @external_step(retry=THRICE, pivot=True, queue="right")
+    def ship(self) -> None:
+        world.act("ship", self)
+
+    @step(retry=THRICE, queue="left")
+    def note(self) -> None:
+        world.act("note", self)
+
+
 class Crossing(Saga[Wanted], name="test.crossing", version=1):
     """Takes two subjects, one after the other."""
 

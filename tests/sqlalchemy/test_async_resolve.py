@@ -13,11 +13,15 @@ import psycopg
 import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.orm import scoped_session, sessionmaker
 
 from sagas import NOT_DONE, NotDone, Retry, Saga, external_step, loop
+from sagas.embedded import Embedded
 from sagas_sqlalchemy import Sagas
 from tests.sqlalchemy.conftest import begin, drain, rows, with_driver
 from tests.sqlalchemy.shop import Told
+from tests.sqlalchemy.test_runtime import RuntimeMaker
+from tests.sqlalchemy.waiting import wait_for
 
 MANY = 30
 engines: list[AsyncEngine] = []  # the application's one
@@ -127,3 +131,34 @@ def test_the_database_of_a_resolve_does_not_hold_up_the_loop(engine: Engine, run
     other.join()
     assert locked.is_set() and max(after - before for before, after in pairwise(ticks)) < 1.2
     assert rows(url, "select distinct status from sagas_saga") == ["completed"]
+
+
+sessions: list[scoped_session[Any]] = []  # the application's one
+
+
+class Searching(Saga[Told], name="sa.searching", version=1):
+    """An awaited step about which a plain function asks, with the session of its thread."""
+
+    @external_step(compensate=None, retry=Retry(max_attempts=3, first=0.01, factor=1, longest=0.01))
+    async def go(self) -> str:
+        raise ConnectionError("no reply")
+
+    @go.resolve
+    def find(self) -> str:
+        return str(sessions[0].scalar(text("select 'there'")))
+
+
+def test_a_plain_resolve_leaves_no_session_behind(engine: Engine, make_runtime: RuntimeMaker, url: str) -> None:
+    """It would see the next saga as the database was then, and keep a transaction open for as long as the worker."""
+    sessions[:] = [scoped_session(sessionmaker(engine))]
+    begin(engine, Searching, Told("", "a"))
+    worker = Embedded(make_runtime(sessions[0]).store, concurrency=1)
+    running = threading.Thread(target=worker.run)
+    running.start()
+    try:
+        wait_for(url, "select 1 from sagas_saga where status = 'completed'")
+        asked = "query like '%there%' and state = 'idle in transaction' and datname = current_database()"
+        assert rows(url, f"select query from pg_stat_activity where {asked}") == []
+    finally:
+        worker.stop()
+        running.join(20)

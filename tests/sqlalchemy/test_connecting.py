@@ -175,6 +175,19 @@ def test_prepared_statements(prepared: bool, make_engine: EngineMaker, make_runt
         assert (connection.prepare_threshold is not None) == prepared
 
 
+@pytest.mark.parametrize(("prepared", "level"), [(True, "read committed"), (False, "repeatable read")])
+def test_isolation(prepared: bool, level: str, url: str, make_runtime: RuntimeMaker) -> None:
+    """Workers see what is committed meanwhile, whatever the role says; a session that others get too, behind a pooler,
+    is left as it is."""
+    engine = create_engine(with_driver(url, "psycopg"))
+    runtime = make_runtime(
+        engine, settings={"prepared": prepared},
+        connect_args={"options": r"-c default_transaction_isolation=repeatable\ read"},
+    )  # fmt: skip
+    with runtime.store.connect() as connection:
+        assert connection.execute("show transaction_isolation").fetchone() == (level,)
+
+
 def test_urls_are_the_same(url: str) -> None:
     """Of every driver."""
     assert {str(parameters(driver, with_driver(url, driver).partition("://")[2])) for driver in ("psycopg", "psycopg2")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol, TypedDict
 
 import pytest
 
@@ -22,12 +22,22 @@ class PaidTwice(Paid):
     again: int
 
 
+class Box(TypedDict):
+    number: int
+
+
+class Numbered(Protocol):
+    number: int
+
+
 @pytest.mark.parametrize(
     ("found", "result"),
     [
         (str | NotDone, str), (NotDone | None, type(None)), (NotDone, int), (str | None | NotDone, str | None),
         (str | NotDone, str | None), (Any, str), (Annotated[str, Sensitive] | NotDone, str), (int | NotDone, float),
         (PaidTwice | NotDone, Paid), (list[int] | NotDone, list[int]), (Literal["a"] | NotDone, str),
+        (Box | NotDone | None, Box | None), (dict[str, int] | NotDone, Box), (Box | NotDone, Mapping[str, Any]),
+        (Paid | NotDone, Numbered), (list[int] | NotDone, list[int | None]),
     ],
 )  # fmt: skip
 def test_what_resolve_may_return(found: Any, result: Any) -> None:
@@ -40,7 +50,8 @@ def test_what_resolve_may_return(found: Any, result: Any) -> None:
     [
         (int | NotDone, str), (str | None | NotDone, str), (Paid | NotDone, PaidTwice),
         (list[str] | NotDone, list[int]),
-        (float | NotDone, int), (NotDone | None, str),
+        (float | NotDone, int), (NotDone | None, str), (NotDone | None, Box), (Box | NotDone, str),
+        (Paid | NotDone, Box), (list[int | None] | NotDone, list[int]),
     ],
 )  # fmt: skip
 def test_what_resolve_may_not_return(found: Any, result: Any) -> None:
@@ -55,6 +66,8 @@ def test_what_resolve_may_not_return(found: Any, result: Any) -> None:
         (str, str), (str | Unknown, str), (str | None, str | None), (object, str), (Any, str),
         (Mapping[str, int], dict[str, int]), (Sequence[int], list[int]), (Paid, PaidTwice), (Unknown, str),
         (Annotated[str, Sensitive], Annotated[str, Sensitive]), (float, int),
+        (Box | None, Box | None), (Numbered, Paid), (Sequence[int | None], list[int | None]),
+        (list[str], list[Annotated[str, Sensitive]]),
     ],
 )  # fmt: skip
 def test_what_a_compensation_may_take(accepted: Any, result: Any) -> None:
@@ -64,8 +77,11 @@ def test_what_a_compensation_may_take(accepted: Any, result: Any) -> None:
 
 @pytest.mark.parametrize(
     ("accepted", "result"),
-    [(int, str), (str, str | None), (int | Unknown, str), (PaidTwice, Paid), (list[str], list[int]), (type(None), str)],
-)
+    [
+        (int, str), (str, str | None), (int | Unknown, str), (PaidTwice, Paid), (list[str], list[int]),
+        (type(None), str), (Box, Box | None), (Box, int),
+    ],
+)  # fmt: skip
 def test_what_a_compensation_may_not_take(accepted: Any, result: Any) -> None:
     """It would be called with something else."""
     (problem,) = check_compensation("given", accepted, result)

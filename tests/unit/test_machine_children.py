@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from msgspec import Raw
 
@@ -15,15 +17,20 @@ from sagas.events import (
     Event,
     Failed,
     Looks,
+    NotDone,
+    Pause,
     Recalled,
+    Refused,
+    Resume,
     RetryNow,
     Succeeded,
     UndoCompleted,
+    Withdrawn,
 )
-from sagas.machine.look import FOREVER
+from sagas.machine.look import FOREVER, PAUSE
 from sagas.plan import ChildrenPlan, Plan
 from sagas.retry import Retry
-from sagas.states import Status, StepStatus
+from sagas.states import State, Status, StepStatus
 from sagas.takeover import Beget, Misplaced, assess
 from tests.support.machine_checks import check_decision
 from tests.support.machine_driver import ERROR, begot, child, local, pivot, plan, started, step
@@ -134,6 +141,73 @@ def test_a_cancel_recalls_the_child_and_waits() -> None:
     life.must_be(Status.COMPENSATING)
 
 
+@pytest.mark.parametrize(
+    ("of", "stop", "ends_as"),
+    [
+        (plan(local("before"), child("kid")), Cancel(), Status.COMPENSATING),
+        (plan(child("kid")), Cancel(), Status.CANCELLED),
+        (plan(local("before"), child("kid", pivot=True)), Cancel(), Status.COMPENSATING),
+        (plan(local("before"), child("kid")), None, Status.COMPENSATING),
+    ],
+    ids=["cancel", "nothing to undo", "a pivot", "deadline"],
+)
+def test_none_are_started_once_the_saga_is_to_turn_back(of: Plan, stop: Cancel | None, ends_as: Status) -> None:
+    """What they are given was found out before, and is recorded after the cancel was."""
+    life = Life(of)
+    if stop is None:
+        life.state = started(of, 50.0).state
+    if "before" in of.by_name:
+        life.done("before")
+    assert isinstance(life.assessed(), Beget)
+    if stop is not None:
+        life.tell(stop)
+    life.tell(begot(life.at("kid", now=60.0)))
+    assert life.does == []
+    assert "children_started kid" not in life.kinds
+    life.must_be(ends_as)
+
+
+def begot_too_late() -> Iterator[tuple[State, Event, State]]:
+    """What they are given was found out too late for sagas that have nothing to undo: before, the event, after."""
+    timed = Life(plan(child("kid")))
+    timed.state = started(timed.plan, 50.0).state
+    asked = Life(plan(beside(child("kid")), beside(step("charge", has_resolve=True, retry=Retry(max_attempts=1)))))
+    asked.tell(Failed(asked.at("charge"), ERROR))
+    asked.tell(NotDone(asked.at("charge")))
+    for life in (timed, asked):
+        before, event = life.state, begot(life.at("kid", now=60.0))
+        yield before, event, life.tell(event).state
+
+
+def test_none_are_started_where_nothing_is_to_be_undone() -> None:
+    """The saga has turned back with that, or has only to look once more at what was in doubt."""
+    ends = [(after.status, machine.step_of(after, "kid").started) for _, _, after in begot_too_late()]
+    assert ends == [(Status.COMPENSATED, 0), (Status.SETTLING, 0)]
+
+
+def test_none_are_started_beside_a_step_that_has_failed() -> None:
+    """The saga turns back, and has only to know that this one is out of the way."""
+    life = Life(plan(beside(child("kid")), beside(step("charge"))))
+    life.tell(Refused(life.at("charge"), ERROR))
+    assert life.state.failing
+    life.tell(begot(life.at("kid")))
+    assert (life.does, life.state.steps["kid"].status) == ([], StepStatus.NOT_DONE)
+    life.must_be(Status.COMPENSATED)
+
+
+def test_none_are_started_while_the_saga_is_paused() -> None:
+    """The row sleeps; a resume wakes it, and the step begins again."""
+    life = Life(ONE)
+    life.done("before")
+    life.tell(Pause())
+    before = life.state
+    life.tell(begot(life.at("kid")))
+    assert (life.does, life.state, [row.delay for row in life.last.rows]) == ([], before, [PAUSE])
+    assert life.tell(Resume()).wake
+    life.begets()
+    assert life.does == ["start"]
+
+
 def test_a_child_that_completed_in_spite_of_the_recall_is_undone() -> None:
     """As a step that had been under way."""
     life = waiting()
@@ -231,6 +305,49 @@ def test_children_that_are_gone_are_not_taken_for_undone() -> None:
     life.tell(RetryNow())
     life.stand()
     assert life.kinds[-1] == "undo_done kid"
+
+
+@pytest.mark.parametrize("goes_on", [RetryNow(), Cancel()], ids=["retry", "cancel"])
+def test_a_child_aborted_after_it_was_recalled_parks_once(goes_on: Event) -> None:
+    """Nobody knows what is left of what it did; who retries says that it is in order, and the saga turns back."""
+    life = waiting()
+    life.tell(Cancel())
+    life.tell(Recalled(life.at("kid")))
+    life.stand(aborted=1)
+    life.must_be(Status.PARKED)
+    assert life.state.error == "its child has ended; see to what it has done, then retry this saga, which turns back"
+    life.tell(goes_on)
+    assert isinstance(life.assessed(), Withdrawn)
+    life.tell(Withdrawn(life.at("kid")))
+    life.must_be(Status.COMPENSATING)
+    assert [work.step for work in machine.frontier(life.plan, life.state)] == ["before"]
+
+
+def test_one_aborted_beside_others_that_had_completed_parks_when_those_are_undone() -> None:
+    """First what came of the others, then the word of a person."""
+    life = Life(plan(local("before"), child("kid", children=MANY)))
+    life.done("before")
+    life.begets(count=2, total=2)
+    life.tell(Cancel())
+    life.tell(Recalled(life.at("kid")))
+    life.stand(completed=1, aborted=1)
+    assert life.does == ["undo"]
+    life.must_be(Status.RUNNING)
+    life.stand(undone=1, aborted=1)
+    life.must_be(Status.PARKED)
+
+
+def test_a_child_aborted_beside_a_step_that_has_failed_parks_once() -> None:
+    """The saga goes on turning back when a person has seen to it."""
+    life = Life(plan(beside(child("kid")), beside(step("charge"))))
+    life.begets()
+    life.tell(Refused(life.at("charge"), ERROR))
+    life.tell(Recalled(life.at("kid")))
+    life.stand(aborted=1)
+    life.must_be(Status.PARKED)
+    life.tell(RetryNow())
+    life.tell(Withdrawn(life.at("kid")))
+    life.must_be(Status.COMPENSATED)
 
 
 def test_a_child_aborted_while_it_is_undone_parks_once() -> None:

@@ -16,6 +16,7 @@ from sagas.events import (
     Failed,
     Lost,
     NotDone,
+    Rebuild,
     Refused,
     RetryNow,
     Skipped,
@@ -31,6 +32,7 @@ from sagas.events import (
 from sagas.plan import OnTimeout, Plan, StepPlan
 from sagas.retry import Retry
 from sagas.states import State, Status, StepStatus
+from sagas.takeover import Ask, assess
 from tests.support.machine_driver import ERROR, local, plan, step, wait
 
 NULL = Raw(b"null")
@@ -111,6 +113,14 @@ def test_it_did_not_happen() -> None:
     """The saga is to turn back."""
     _, state = answered(step("a", has_resolve=True), NotDone(attempt(deliveries=2)))
     assert state.failing
+
+
+def test_its_rows_are_lost() -> None:
+    """Perhaps it was under way: it is asked about, not begun again."""
+    both, state = beside(step("a", has_resolve=True, retry=ONCE))
+    state = machine.decide(both, state, Rebuild()).state
+    assert state.status is Status.PARKED
+    assert isinstance(assess(both, state, attempt()), Ask)
 
 
 def test_its_workers_die() -> None:

@@ -266,6 +266,19 @@ def test_redo_of_a_saga_that_is_not_parked_is_ignored() -> None:
     assert decide(saga.plan, saga.state, Redo("charge")).entries == ()
 
 
+def test_redo_of_a_saga_that_has_moved_on_is_ignored() -> None:
+    """Parked over the same step again, after another attempt."""
+    saga = Driven(plan(step(retry=ONCE)))
+    saga.deliver(Did.FAIL)
+    seen = saga.state.seq
+    saga.retry_now()
+    saga.deliver(Did.FAIL)
+    saga.apply(Redo("charge", seen=seen))
+    assert (saga.status, saga.log[-1].data.ignored, saga.last.marks) == (Status.PARKED, True, ())
+    saga.apply(Redo("charge", seen=saga.state.seq))
+    assert saga.status is Status.RUNNING
+
+
 def test_redo_of_a_saga_parked_on_its_way_back_is_ignored() -> None:
     """Its compensation failed: forward is not where it goes."""
     saga = Driven(plan(step(undo=undo(retry=ONCE)), step("book")))

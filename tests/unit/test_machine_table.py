@@ -76,6 +76,8 @@ class Walk:
                     self.led[entry] |= statuses
         for before, event, after in test_machine_late.two_settled():  # a walk over such a plan would take too long
             self.led[before.status, type(event)].add(after.status)
+        for before, event, after in test_machine_children.begot_too_late():  # nor are there such plans in the walk
+            self.led[before.status, type(event)].add(after.status)
         for before, event, after in test_machine_not_forgotten.after_an_abort():  # no work is left in such a state
             self.led[before.status, type(event)].add(after.status)
 

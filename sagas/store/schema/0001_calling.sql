@@ -1,15 +1,20 @@
 -- What callers do besides start(): each a function that takes one json.
 
 -- get(): one saga by id, or by name and key (its latest run); null when there is none.
-create function sagas_get_v1(request json) returns json language sql stable as $$
-    select row_to_json(s) from (
+-- In two statements, each planned by itself: of one for both, each look would read the table whole.
+create function sagas_get_v1(request json) returns json language plpgsql stable as $$
+declare
+    found_id uuid := request->>'id';
+begin
+    if found_id is null then
+        select id into found_id from sagas_saga
+            where name = request->>'name' and key = request->>'key' order by run desc limit 1;
+    end if;
+    return (select row_to_json(s) from (
         select id, name, version, key, run, status, seq, steps, error, cancel_requested, parked_from,
             created_at, updated_at, finished_at, deadline, paused, failing, extract(epoch from deadline)::float8 as deadline_epoch
-        from sagas_saga
-        where case when request->>'id' is not null then id = (request->>'id')::uuid
-              else name = request->>'name' and key = request->>'key' end
-        order by run desc limit 1) s
-$$;
+        from sagas_saga where id = found_id) s);
+end $$;
 
 -- cancel(), retry, abort: callers only insert a row; a worker applies it. It is due before the saga's own work
 -- that waits to be run, so that a saga cancelled while it stands in a long queue does not run first. `timer_at`
@@ -87,7 +92,10 @@ begin
                 where o.saga_id = target.id and o.kind = 'step')),
         sent_at, sagas_name || ' ' || sagas_key,
         given->'payload' || case when given->>'id' is not null then '{}' -- it is for that run only
-            else jsonb_build_object('name', sagas_name, 'key', sagas_key) end);
+            else jsonb_build_object('name', sagas_name, 'key', sagas_key) end
+            -- of one that comes before its saga, for whoever gives it up in the end
+            || case when target.id is not null or given->>'dedupe_id' is null then '{}'
+                else jsonb_build_object('dedupe_id', given->>'dedupe_id') end);
     return json_build_object('id', target.id, 'status', target.status, 'duplicate', false);
 end $$;
 

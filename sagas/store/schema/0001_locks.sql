@@ -61,9 +61,12 @@ begin
     return json_build_object('ours', true);
 end $$;
 
--- A saga ends: what it holds is free, and of those that wait for it the one that has waited longest is due now. The
--- rows of `but` are being written by the statement that calls this.
-create function sagas_unlock_v1(ended uuid, ended_at timestamptz, but bigint[]) returns integer language plpgsql as $$
+-- A saga ends: what it holds is free. Returns the outbox rows that the caller has to make due: of those that wait for it
+-- the one that has waited longest, unless it is due anyway. They are locked, not written: the caller may be about to
+-- write them itself, and no statement may write what a function that it calls has written. The rows of `but` the caller
+-- writes or removes otherwise.
+create function sagas_unlock_v1(ended uuid, ended_at timestamptz, but bigint[]) returns setof bigint
+language plpgsql as $$
 declare
     freed text[];
     each text;
@@ -71,14 +74,12 @@ begin
     with gone as (delete from sagas_lock where saga_id = ended returning subject, waiting)
     select array_agg(subject) into freed from gone where not waiting;
     foreach each in array coalesce(freed, '{}') loop
-        update sagas_outbox o set due_at = ended_at
-        where o.id = (
-            select r.id from sagas_lock w
+        return query select first.id from (
+            select r.id, r.due_at from sagas_lock w
             join sagas_outbox r on r.saga_id = w.saga_id and r.kind = 'step' and r.step = w.step and r.direction = 'do'
             where w.subject = each and w.waiting and r.holder is null and r.id <> all (but)
             order by w.at limit 1
-            for update of r skip locked)
-          and o.due_at > ended_at;
+            for update of r skip locked) first
+        where first.due_at > ended_at;
     end loop;
-    return coalesce(cardinality(freed), 0);
 end $$;

@@ -18,9 +18,22 @@ with wanted as materialized (
     where (select exists (select from mine m where m.limited))
 ), begun as (
     update sagas_outbox o
-    set saga_id = case when o.kind <> 'signal' or o.payload->>'key' is null then o.saga_id else ( -- the latest run
-            select s.id from sagas_saga s where s.name = o.payload->>'name' and s.key = o.payload->>'key'
-            order by s.run desc limit 1) end,
+    set saga_id = case
+            when o.kind = 'signal' and o.payload->>'key' is not null then ( -- the latest run
+                select s.id from sagas_saga s where s.name = o.payload->>'name' and s.key = o.payload->>'key'
+                order by s.run desc limit 1)
+            -- the run that has gone on meanwhile from the one that it was asked of
+            when o.kind in ('cancel', 'pause', 'resume') and o.payload->'ended' is null then coalesce((
+                with recursive line as (
+                    select s.id, s.seq, s.finished_at, 0 as further from sagas_saga s where s.id = o.saga_id
+                    union all
+                    select n.id, n.seq, n.finished_at, line.further + 1
+                    from line join sagas_log l on l.saga_id = line.id and l.seq = line.seq
+                    join sagas_saga n on n.id = (l.data->>'continued')::uuid
+                    where line.finished_at is not null
+                )
+                select line.id from line order by line.further desc limit 1), o.saga_id)
+            else o.saga_id end,
         holder = %(holder)s,
         token = o.token + 1,
         deliveries = o.deliveries + 1,
@@ -48,13 +61,14 @@ select b.id, b.token, b.kind, b.queue, b.step, b.direction, b.deliveries,
           and (coalesce(r.payload->'carried', '0'), b.id) > (coalesce(b.payload->'carried', '0'), r.id)
     ) or b.kind in ('pause', 'resume') and exists ( -- the last one that was asked for has the last word
         select from sagas_outbox r
-        where r.saga_id = b.saga_id and r.kind in ('pause', 'resume') and r.id < b.id
+        where r.saga_id = any(array[b.saga_id, former.id]) and r.kind in ('pause', 'resume') and r.id < b.id
     ) as early,
     h.seqs as history_seqs, h.entries as history,
     -- a request in another queue, which perhaps nobody serves, holds the work up for five minutes only
     b.kind = 'step' and (exists (
         select from sagas_outbox r
-        where r.saga_id = b.saga_id and r.kind not in ('step', 'signal', 'children') and (r.queue = b.queue or
+        where r.saga_id = any(array[b.saga_id, former.id]) and r.kind not in ('step', 'signal', 'children')
+          and (r.queue = b.queue or
           greatest(r.due_at, r.timer_at) > coalesce(%(now)s::timestamptz, clock_timestamp()) - interval '5 minutes')
     ) or s.steps->b.step->>'status' = 'waiting' and exists (
         select from sagas_outbox r
@@ -64,6 +78,11 @@ select b.id, b.token, b.kind, b.queue, b.step, b.direction, b.deliveries,
     d.state as memory_state, d.response::text as memory_response, late.response::text as late_response
 from begun b
 left join sagas_saga s on s.id = b.saga_id
+left join lateral ( -- the run that this one has gone on from: what was asked of that is on its way to this one
+    select f.id from sagas_saga f join sagas_log l on l.saga_id = f.id and l.seq = f.seq
+    where s.run > 1 and f.name = s.name and f.key = s.key and f.run = s.run - 1 and l.data->>'continued' is not null
+    limit 1 -- looked up, and only where there can be one
+) former on true
 left join lateral (
     select array_agg(l.seq order by l.seq) as seqs, array_agg( -- size as it is stored: nothing is unpacked to learn it
         case when pg_column_size(l.data) <= %(large)s::int then l.data::text end order by l.seq) as entries

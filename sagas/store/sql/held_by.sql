@@ -1,6 +1,7 @@
 -- What keeps sagas waiting that their own rows do not tell. Other sagas: parked ones among those that they started, or
 -- these; the first in the line of their ordering key. A queue at its limit, or that nobody takes their work: a queue's
--- name is in `name` then. The time of a last look; that a worker's claim has ended, whose name is in `error` then.
+-- name is in `name` then. The time of a last look; that a worker's claim has ended, whose name is in `error` then. That the
+-- saga's work is lost.
 with recursive below as (
     select w.id as saga_id, null::text as step, w.id, 0 as depth from unnest(%(ids)s::uuid[]) as w (id)
     union all
@@ -54,4 +55,11 @@ union all
 from sagas_outbox o
 where o.saga_id = any(%(ids)s::uuid[]) and o.holder like 'relay:%%' and o.publishes >= 3
 order by o.id
+limit %(limit)s)
+union all
+(select s.id, 'lost', '', s.id, s.name, s.key, '', s.updated_at
+from sagas_saga s
+where s.id = any(%(ids)s::uuid[]) and s.finished_at is null and s.parked_from is null
+  and not exists (select from sagas_outbox o where o.saga_id = s.id)
+order by s.id
 limit %(limit)s)

@@ -2,13 +2,14 @@
 -- Left alone: whatever has work, a request or a signal on its way, and whatever belongs to children that have not ended,
 -- or to a parent, or a parent's parent, that has not: it may turn back, and undoes them then. What another transaction has locked is left out. Only one prunes at a time. The time is that of the
 -- statement, which an index can be searched by; a few moments do not matter here.
-with old as materialized (
+with found as materialized (
     select s.id, s.name, s.key, s.run, s.version, s.status, s.input_hash, s.finished_at, s.parent,
         set_config('sagas.pruning', 'on', true) as pruning
     from sagas_saga s
     where s.finished_at is not null
       and s.finished_at < coalesce(%(now)s::timestamptz, statement_timestamp()) - make_interval(secs => %(age)s::float8)
       and (%(name)s::text is null or s.name = %(name)s::text)
+      and s.id <> all(%(without)s::uuid[])
       -- limit 1: looked up for one saga after the other, never for all that are old enough. `<> 1`, of which the planner
       -- expects that nearly all pass, so that it reads the oldest by index; of `is null` it expects none, and sorts all
       and coalesce((select 1 from sagas_outbox o where o.saga_id = s.id limit 1), 0) <> 1
@@ -27,6 +28,8 @@ with old as materialized (
     order by s.finished_at
     limit %(limit)s
     for update of s skip locked
+), old as materialized ( -- none where it is only to be said which they are
+    select * from found where not %(only_say)s::boolean
 ), archived as (
     insert into sagas_archive (saga_id, name, key, status, finished_at, data)
     select old.id, old.name, old.key, old.status, old.finished_at, jsonb_build_object(
@@ -50,6 +53,7 @@ with old as materialized (
     delete from sagas_signal g using old
     where g.name = old.name and g.key = old.key and not exists (
         select from sagas_saga s where s.name = old.name and s.key = old.key and s.id not in (select id from old))
+), saga as (
+    delete from sagas_saga s using old where s.id = old.id
 )
-delete from sagas_saga s using old where s.id = old.id
-returning s.id
+select id, name, key from found

@@ -29,18 +29,21 @@ with given as materialized ( -- each column is a JSON array: the cheapest to sen
         coalesce(%(now)s::timestamptz, clock_timestamp()) as now,
         g.go_on and not exists (select from sagas_pause) and not exists (
             select from sagas_outbox r where r.saga_id = g.saga_id and r.kind not in ('step', 'signal', 'children'))
+          and not (s.run > 1 and exists ( -- or of the run that this one has gone on from
+            select from sagas_saga f join sagas_outbox r on r.saga_id = f.id
+            where f.name = s.name and f.key = s.key and f.run = s.run - 1 and r.kind in ('cancel', 'pause', 'resume')))
           and (o.ordering_key is null or o.queue = g.queue) and not ( -- whoever has limits is asked each time
             (select exists (select from sagas_queue)) and exists (select from sagas_queue q where q.name = g.queue))
             as goes_on,
         s.priority as saga_priority, o.queue as was_in, case when o.kind = 'step' then o.ordering_key end as line,
-        s.parent, s.parent_step
+        s.parent, s.parent_step, s.paused as was_paused
     from given g
     join sagas_outbox o on o.id = any(array[g.id]) and o.token = g.token and o.holder = %(holder)s
     join sagas_saga s on s.id = g.saga_id and s.seq = g.seq
     order by g.id
     for update of o, s skip locked
 ), others as materialized ( -- the saga's other rows, each as it is now, and whether it is of no use any more
-    select o.id, taken.now, o.holder, o.kind = 'step' and (taken.finished or exists (
+    select o.id, o.saga_id, taken.now, o.holder, o.kind = 'step' and (taken.finished or exists (
             select from rows from (
                 json_array_elements_text(%(surplus_ids)s::json), json_array_elements_text(%(surplus_steps)s::json),
                 json_array_elements_text(%(surplus_directions)s::json)
@@ -100,21 +103,29 @@ with given as materialized ( -- each column is a JSON array: the cheapest to sen
         json_array_elements_text(%(new_first_begun)s::json), json_array_elements_text(%(new_priorities)s::json)
     ) as r (id, step, direction, queue, delay, failures, first_begun, priority) on r.id::bigint = ok.id
     join sagas_saga s on s.id = ok.saga_id
-), next_in_line as ( -- whoever leaves the line of an ordering key makes the next one due
-    update sagas_outbox o set due_at = ok.now
-    from ok cross join lateral (
-        select r.id from sagas_outbox r
-        where r.queue = ok.was_in and r.ordering_key = ok.line and r.kind = 'step' and r.id <> ok.id
-          and r.id not in (select others.id from others)
-        order by r.place, r.id
-        limit 1
-    ) n
-    where ok.line is not null and (not ok.kept or ok.queue <> ok.was_in)
-      and o.id = any(array[n.id]) and o.holder is null and o.due_at > ok.now
-), woken as (
-    update sagas_outbox o set due_at = others.now from others join ok on true
-    where o.id = any(array[others.id]) and o.saga_id = any(array[ok.saga_id]) and others.holder is null and not others.over
-      and o.due_at > others.now
+), freed as materialized ( -- rows that wait for what a saga gives up with its end
+    select sagas_unlock_v1(ok.saga_id, ok.now, array(
+            select given.id from given union all select others.id from others where others.over)) as id, ok.now
+    from ok join json_array_elements_text(%(freeing)s::json) as f (id) on f.id::bigint = ok.id
+), woken as ( -- all in one update: a row may be due for more than one reason
+    update sagas_outbox o set due_at = due.now
+    from (
+        select others.id, others.now, false as free from others join ok on ok.saga_id = others.saga_id
+        where others.holder is null and not others.over
+        union all
+        select n.id, ok.now, false -- whoever leaves the line of an ordering key makes the next one due
+        from ok cross join lateral (
+            select r.id from sagas_outbox r
+            where r.queue = ok.was_in and r.ordering_key = ok.line and r.kind = 'step' and r.id <> ok.id
+              and r.id not in (select others.id from others)
+            order by r.place, r.id
+            limit 1
+        ) n
+        where ok.line is not null and (not ok.kept or ok.queue <> ok.was_in)
+        union all
+        select freed.id, freed.now, true from freed -- as it is now, which this statement may not see
+    ) due
+    where o.id = any(array[due.id]) and (due.free or o.holder is null and o.due_at > due.now)
 ), cleared as (
     delete from sagas_outbox o using others, ok
     where o.id = any(array[others.id]) and o.saga_id = any(array[ok.saga_id]) and others.holder is null and others.over
@@ -123,6 +134,14 @@ with given as materialized ( -- each column is a JSON array: the cheapest to sen
         else sagas_children_v1(n.request::jsonb || jsonb_build_object('now', ok.now)) end
     from ok join rows from (json_array_elements_text(%(next_ids)s::json), json_array_elements(%(nexts)s::json))
         as n (id, request) on n.id::bigint = ok.id
+), still_paused as ( -- what goes on from a paused saga is paused as well, unless that is just being changed
+    insert into sagas_outbox (saga_id, kind, queue, due_at, timer_at, payload)
+    select (n.request->>'id')::uuid, 'pause', n.request->'rows'->0->>'queue', ok.now - interval '1 microsecond', ok.now,
+        jsonb_build_object('reason', 'saga ' || ok.saga_id || ', which goes on as this one, was paused')
+    from ok join rows from (json_array_elements_text(%(next_ids)s::json), json_array_elements(%(nexts)s::json))
+        as n (id, request) on n.id::bigint = ok.id
+    where ok.was_paused and n.request->>'do' is null
+      and not exists (select from sagas_outbox r where r.saga_id = ok.saga_id and r.kind in ('pause', 'resume'))
 ), ended as materialized ( -- children that came to their end: their parents are told, by one row for many
     select e.*, exists (
         -- one that nobody has begun will find this end too: while it is locked here, it cannot be begun
@@ -160,8 +179,5 @@ with given as materialized ( -- each column is a JSON array: the cheapest to sen
     ) as m (id, key, state) on m.id::bigint = ok.id
     on conflict (key) do update set state = excluded.state
     where excluded.state = 'closed'
-), freed as materialized (
-    select sagas_unlock_v1(ok.saga_id, ok.now, array(select given.id from given))
-    from ok join json_array_elements_text(%(freeing)s::json) as f (id) on f.id::bigint = ok.id
 )
 select id, goes_on, (select count(*) from continued), (select count(*) from freed) from ok

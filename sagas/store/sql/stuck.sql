@@ -15,7 +15,8 @@ with clock as materialized (
           where p.kind = 'definition' and p.name = s.name and p.version in (0, s.version))
 ), work as (
     select s.id, s.name, s.version, s.key, o.kind, o.step, o.due_at,
-        o.kind = 'step' and (s.steps->o.step->>'status' = 'waiting' or s.steps->o.step ? 'blocked') as waits,
+        o.kind = 'step' and (s.steps->o.step->>'status' = 'waiting' or s.steps->o.step ? 'blocked'
+            or o.direction = 'undo' and s.steps->o.step ? 'recalled') as waits, -- the last: children that are being undone
         to_timestamp(coalesce(s.steps->o.step->>'until', s.steps->o.step->>'blocked')::float8) as until,
         greatest(s.updated_at, o.first_begun_at) as since
     from open s join sagas_outbox o on o.saga_id = s.id

@@ -2,7 +2,7 @@
 -- that is looked at early by this is put back as it was.
 with put_off as materialized (
     select o.id from sagas_outbox o
-    where o.id > %(last)s and o.kind = 'step' and o.holder is null and o.due_at > clock_timestamp()
+    where o.id > %(last)s and o.kind in ('step', 'children') and o.holder is null and o.due_at > clock_timestamp()
       and o.due_at < clock_timestamp() + interval '10 minutes'
       and case when %(kind)s = 'queue' then o.queue = %(name)s else exists (
             select from sagas_saga s
