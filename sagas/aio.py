@@ -314,8 +314,7 @@ class Concurrent:
             with suppress(RuntimeError):  # the process has ended meanwhile
                 running.threads.recording.submit(self._written, job, delivery, continued, problem)
 
-        if self._recorder.submit((delivery, event), written):
-            running.threads.recording.submit(self._recorder.lead)
+        self._recorder.submit((delivery, event), written, running.threads.recording.submit)
 
     async def apart(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call what waits for the database in a thread, with the context of the caller; on the loop."""

@@ -273,7 +273,8 @@ def _schedules(rows: Rows, settings: Settings) -> Iterator[Problem]:
         if each.note.startswith(FAILED):
             yield _error(
                 "failing-schedules", f"schedule {each.name} {each.note}",
-                "It is tried again every 30 s, and no tick is lost: mend its input=, or what that needs.",
+                "It is tried again every 30 s: mend its input=, or what that needs. Which ticks are made up for then, "
+                "its catch_up says.",
             )  # fmt: skip
         elif each.late > OVERDUE:
             yield _error(

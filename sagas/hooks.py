@@ -120,7 +120,9 @@ def listeners() -> tuple[Listener, ...]:
 
 def off(callback: Callback) -> None:
     """Forget a callback."""
-    _listeners[:] = [each for each in _listeners if each.callback is not callback]
+    _listeners[:] = [
+        each for each in _listeners if each.callback != callback
+    ]  # a bound method is another object each time
     _kinds.clear()
     _kinds.update(kind for each in _listeners for kind in each.kinds)
 
@@ -171,9 +173,18 @@ def in_own_thread() -> bool:
 
 
 def tidy_with(store: Store) -> None:
-    """Look after the connections of a store around callbacks, too, as it is done around steps."""
+    """Look after the connections of a store around callbacks, as it is done around steps, until `leave_untidied`."""
     global _stores
-    _stores = {**_stores, store.name: store}
+    _stores = [*_stores, store]
+
+
+def leave_untidied(store: Store) -> None:
+    """The worker of that store has ended."""
+    global _stores
+    left = [*_stores]
+    if store in left:
+        left.remove(store)
+    _stores = left
 
 
 def drain(timeout: float | None = None) -> None:
@@ -225,7 +236,7 @@ class _Teller:
         while True:
             callback, happening = self._waiting.get()
             try:
-                with tidied(*_stores.values()):
+                with tidied(*_stores):
                     callback(happening)
             except Exception:
                 _complain(callback, happening)
@@ -247,7 +258,7 @@ class _Here(threading.local):
 
 
 _here = _Here()
-_stores: dict[str, Store] = {}
+_stores: list[Store] = []  # of workers that run here
 _current: _Teller | None = None
 _making = threading.Lock()
 

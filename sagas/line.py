@@ -15,6 +15,8 @@ LONGEST_PAUSE = 0.25
 LONGEST_LEAD = 1.0  # seconds that a thread writes for others only, while others could
 
 Event = TypeVar("Event")
+Then = Callable[[list[Delivery], BaseException | None], None]
+Elsewhere = Callable[[Callable[[], None]], object]
 
 
 @dataclass(slots=True)
@@ -27,7 +29,8 @@ class Ticket(Generic[Event]):
     continued: list[Delivery] = field(default_factory=list)
     error: BaseException | None = None
     tries: int = 0
-    then: Callable[[list[Delivery], BaseException | None], None] | None = None  # instead of a thread that waits
+    then: Then | None = None  # instead of a thread that waits
+    elsewhere: Elsewhere | None = None  # likewise: has another thread lead
     finished: bool = False
     leads: bool = False  # its thread is to write for everybody from now on
 
@@ -52,13 +55,10 @@ class Line(Generic[Event]):
         self._waiting: list[Ticket[Event]] = []
         self._busy = False
 
-    def join(self, ticket: Ticket[Event]) -> bool:
-        """Have a ticket served; returns whether the caller has to see to it that some thread calls `lead`."""
-        with self._arrived:
-            self._waiting.append(ticket)
-            leads, self._busy = not self._busy, True
-            self._arrived.notify()
-        return leads
+    def join(self, ticket: Ticket[Event]) -> None:
+        """Have a ticket served by others, or by a thread elsewhere."""
+        if self._joins(ticket) and not self._sends(ticket):
+            self.lead()
 
     def wait(self, ticket: Ticket[Event]) -> None:
         """Have a ticket served, and return when it is; in between this thread may write for others too.
@@ -66,13 +66,31 @@ class Line(Generic[Event]):
         Raises:
             BaseException: what kept it from being served.
         """
-        if self.join(ticket):
+        if self._joins(ticket):
             self.lead(ticket)
         ticket.done.wait()
         if ticket.leads:
             self.lead(ticket)
         if ticket.error is not None:
             raise ticket.error
+
+    def _joins(self, ticket: Ticket[Event]) -> bool:
+        """Whether nobody leads yet."""
+        with self._arrived:
+            self._waiting.append(ticket)
+            leads, self._busy = not self._busy, True
+            self._arrived.notify()
+        return leads
+
+    def _sends(self, ticket: Ticket[Event]) -> bool:
+        """Whether another thread leads for this ticket, and all others."""
+        if ticket.elsewhere is None:
+            return False
+        try:
+            ticket.elsewhere(self.lead)
+        except RuntimeError:  # there are no such threads any more: the process ends
+            return False
+        return True
 
     def lead(self, own: Ticket[Event] | None = None) -> None:
         """Serve everybody who waits until nobody does.
@@ -104,11 +122,15 @@ class Line(Generic[Event]):
 
     def _passes_on(self, unwritten: list[Ticket[Event]]) -> bool:
         """Whether another thread leads from now on."""
-        waiting = unwritten + self._waiting
-        heir = next((ticket for ticket in waiting if ticket.then is None), None)
-        if heir is None:
+        waiting, before = unwritten + self._waiting, self._waiting
+        if not waiting:
             return False
         self._waiting = waiting
-        heir.leads = True
-        heir.done.set()
+        heir = next((ticket for ticket in waiting if ticket.then is None), None)
+        if heir is not None:
+            heir.leads = True
+            heir.done.set()
+        elif not self._sends(waiting[0]):
+            self._waiting = before
+            return False
         return True

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import psycopg
 
 from sagas import archiving, ports, retention
 from sagas.commanding import Talk
@@ -47,22 +49,26 @@ def prune(desk: Desk, given: Mapping[str, Any], talk: Talk) -> str | None:
 
     Raises:
         InvalidInput: a number of days that is none.
+        psycopg.Error: of the connection, or of the server.
     """
     desk.check_ready()
     settings = ports.store(desk.name).settings
     days = settings.prune_after_days if given["older_than"] is None else given["older_than"]
     age, archive = _seconds(days, "--older-than"), settings.archive and not given["no_archive"]
     old = retention.Old(age=age, archive=archive, name=given["name"])
-    batches = retention.Batches(retention.BATCH)
+    left_out: list[str] = []
     with desk.connect() as connection:
         total, pruned = retention.ahead(connection, age=age, name=given["name"]), 0
         if not given["dry_run"]:
-            with talk.bar(total, "sagas") as bar:
-                for count in retention.prune(connection, old, batches):
-                    pruned += count
-                    bar.update(count)
+            try:
+                pruned = _pruned(connection, old, total, talk, left_out)
+            except psycopg.Error as problem:
+                _complain(talk, left_out)
+                if not retention.its_own(problem):
+                    raise
+                return f"pruning stopped: {problem.diag.message_primary or problem}"
         stay = retention.ahead(connection, age=age, name=given["name"]) if pruned < total else 0
-        stay -= len(batches.left_out)
+        stay -= len(left_out)
         old_keys, keys = _keys(connection, given)
     talk.give({
         "old_enough": total, "pruned": pruned, "archived": archive, "keys_old_enough": old_keys, "keys_forgotten": keys,
@@ -78,9 +84,24 @@ def prune(desk: Desk, given: Mapping[str, Any], talk: Talk) -> str | None:
         talk.say(f"{stay} stay: they have work on its way, or parents or children that have not ended")
     if given["keys_older_than"] is not None:
         talk.say(f"{keys} keys were forgotten: they may be used again")
-    for problem in batches.left_out.values():
+    _complain(talk, left_out)
+    return f"{len(left_out)} sagas could not be pruned, listed above" if left_out else None
+
+
+def _pruned(connection: Connection, old: retention.Old, total: int, talk: Talk, left_out: list[str]) -> int:
+    """How many sagas went; what is said of those that could not is added to `left_out`."""
+    batches, pruned = retention.Batches(retention.BATCH), 0
+    batches.on_left_out = left_out.append
+    with talk.bar(total, "sagas") as bar:
+        for count in retention.prune(connection, old, batches):
+            pruned += count
+            bar.update(count)
+    return pruned
+
+
+def _complain(talk: Talk, problems: Iterable[str]) -> None:
+    for problem in problems:
         talk.complain(one_line(problem))
-    return f"{len(batches.left_out)} sagas could not be pruned, listed above" if batches.left_out else None
 
 
 def _keys(connection: Connection, given: Mapping[str, Any]) -> tuple[int, int]:

@@ -26,6 +26,7 @@ from sagas.keys import DERIVED
 from sagas.reconcile_lists import Address, Effect, address
 from sagas.states import State, StepStatus
 from sagas.store.rows import Connection, entry_of, state_of
+from sagas.verify import snapshot, with_logs
 from sagas_outbox.queries import query, run
 
 PACKAGE: Final = "sagas.store"
@@ -141,20 +142,19 @@ def _rows(connection: Connection, ids: Sequence[UUID]) -> list[dict[str, Any]]:
 
 
 def _look(connection: Connection, ids: Sequence[UUID]) -> dict[UUID, _Here]:
+    """Each of some sagas as it is known here; rows and logs of one moment."""
     here: dict[UUID, _Here] = {}
-    logs: defaultdict[UUID, list[tuple[Any, ...]]] = defaultdict(list)
-    for saga_id, *line in run(connection, query(PACKAGE, "logs"), {"ids": list(ids)}):
-        logs[saga_id].append(tuple(line))
-    rows = _rows(connection, ids)
-    pruned = _pruned(connection, [row["id"] for row in rows if row["name"] is None])
-    for row in rows:
-        saga_id = row["id"]
-        if row["name"] is not None:
-            here[saga_id] = _read(row, logs[saga_id])
-        elif label := pruned.get(saga_id):
-            here[saga_id] = _Here(label=label, pruned=True)
-        else:
-            here[saga_id] = _Here(label=_vanished(saga_id), awaited=row["awaited"])
+    with snapshot(connection):
+        rows = _rows(connection, ids)
+        pruned = _pruned(connection, [row["id"] for row in rows if row["name"] is None])
+        for row, log in with_logs(connection, rows):
+            saga_id = row["id"]
+            if row["name"] is not None:
+                here[saga_id] = _read(row, log)
+            elif label := pruned.get(saga_id):
+                here[saga_id] = _Here(label=label, pruned=True)
+            else:
+                here[saga_id] = _Here(label=_vanished(saga_id), awaited=row["awaited"])
     return here
 
 

@@ -34,7 +34,7 @@ from sagas.events import (
     Work,
 )
 from sagas.keys import idempotency_key
-from sagas.line import Line, Ticket
+from sagas.line import Elsewhere, Line, Then, Ticket
 from sagas.onward import brings_much, has_loaded, next_delivery
 from sagas.points import Point, reached
 from sagas.store import rows
@@ -51,7 +51,7 @@ PASSING = (psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable)  # a l
 ROUNDS = 40  # tries to record inside a transaction before it is rolled back
 PAUSE = 0.01  # seconds between tries, growing with each
 LONGEST_PAUSE = 0.25
-LONGEST_AWAY = 3600.0  # seconds after its lease for which a result is kept for a server that cannot be reached
+LONGEST_AWAY = 3600.0  # seconds; see `Recorder`
 PAUSE_AWAY = 2.0  # seconds between tries then
 LEASE_SPENT = 0.05  # of a lease: it is renewed with what is recorded when so much of it is over
 
@@ -70,6 +70,9 @@ class Recorder:
         goes_on: whether this worker may continue from one queue with work in another.
         follows: whether whoever ran a row can go on with such work.
         draining: whether this process is to end.
+
+    Attributes:
+        away: seconds after its lease for which a result is kept for a server that cannot be reached.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class Recorder:
     ) -> None:
         self._link, self._find, self.holder, self._lease, self._goes_on = link, find, holder, lease, goes_on
         self._follows, self._draining = follows, draining
+        self.away = LONGEST_AWAY
         self._line = Line(self._serve)
         self.tally = Tally()
 
@@ -102,27 +106,25 @@ class Recorder:
         reached(Point.AFTER_RECORD, partial(labels, happened))
         return ticket.continued
 
-    def submit(self, happened: Happened, then: Callable[[list[Delivery], BaseException | None], None]) -> bool:
+    def submit(self, happened: Happened, then: Then, elsewhere: Elsewhere) -> None:
         """Have something written without waiting for it.
 
         Args:
             happened: what happened.
             then: told what to go on with, or why it could not be written; called in some thread, and may not wait.
-
-        Returns:
-            Whether the caller has to see to it that some thread calls `lead`.
+            elsewhere: calls a function in a thread that may wait.
         """
         reached(Point.BEFORE_RECORD, labels([happened]))
-        return self._line.join(Ticket([happened], time.monotonic() + self._lease, then=then))
-
-    def lead(self) -> None:
-        """Write for everybody who waits until nobody does."""
-        self._line.lead()
+        self._line.join(Ticket([happened], time.monotonic() + self._lease, then=then, elsewhere=elsewhere))
 
     def _serve(self, tickets: list[Ticket[Any]]) -> list[Ticket[Any]]:
         """Write what can be written; whoever has everything goes on, the others are tried again with the next."""
         happened = [each for ticket in tickets for each in ticket.happened]
         owner = {delivery.held: ticket for ticket in tickets for delivery, _ in ticket.happened}
+        now = time.monotonic()
+        for ticket in tickets:
+            if not ticket.tries:  # it may have waited for its first round as long as the server was away
+                ticket.deadline = max(ticket.deadline, now + self._lease)
         session = _Session(self, happened, one_by_one=True, first=not any(ticket.tries for ticket in tickets))
         if self._turn(session, max(ticket.deadline for ticket in tickets)):
             for ticket in tickets:  # a row that others lock just now deserves more than one try
@@ -163,7 +165,7 @@ class Recorder:
             except BROKEN as problem:
                 log.warning("recording failed, trying again: %s", problem)
             late = time.monotonic() - deadline
-            if late >= (0.0 if self._draining() else LONGEST_AWAY):
+            if late >= (0.0 if self._draining() else self.away):
                 return False
             attempt += 1
             time.sleep(min(PAUSE * attempt, LONGEST_PAUSE if late < 0 else PAUSE_AWAY))

@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
@@ -29,12 +29,15 @@ log = logging.getLogger("sagas.retention")
 PACKAGE: Final = "sagas.store"
 BATCH: Final = 200  # sagas in one statement that somebody waits for
 SHARE: Final = 0.025  # of the time of one connection, when done beside other work
-FEWEST, MOST = 5, 500  # sagas in one statement beside other work
+FEWEST, MOST = 5, 500  # sagas in one statement beside other work; MOST are left out one by one
 AIM: Final = 0.1  # seconds that such a statement should take: of five sagas it takes 10 ms, of 200 not 100
 IDLE: Final = 60.0  # seconds until another look when nothing is old enough
 # classes and codes of errors that one saga may be to blame for: its data, what refers to it, its size, a trigger
 ITS_OWN: Final = frozenset({"22", "23", "54", "P0", "XX", "53200", "57014"})
+STRAINED: Final = frozenset({"53200", "57014"})  # of these: out of memory or time, which a busy server is as well
 NO_JIT: Final = "set local jit = off"  # compiling takes longer than all the rest, and is not shared between statements
+# else a batch may read and sort all that is left, or read the keys of other names
+BY_INDEX: Final = "set local enable_sort = off; set local plan_cache_mode = force_custom_plan"
 DAY: Final = timedelta(days=1).total_seconds()
 
 
@@ -52,7 +55,8 @@ class Batches:
     """How many sagas to prune at once, and which to leave out.
 
     One that cannot be pruned, because its log is too large for one value, say, must not keep all the others: where a
-    batch fails the next one is smaller, until that saga stands alone; then it is left out.
+    batch fails the next one is smaller, until that saga stands alone; then it is left out. However many those are, a
+    statement is told of a few: everything that ended before the last of them is passed over instead.
 
     Args:
         size: of the first.
@@ -60,22 +64,40 @@ class Batches:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.left_out: dict[UUID, str] = {}  # why, with the saga's name and key
+        self.after: datetime | None = None  # what ended before is passed over
+        self.left_out: dict[UUID, datetime] = {}  # when they ended; those that `after` does not pass over
+        self.on_left_out: Callable[[str], None] = lambda why: None  # told of each, with its name and key
+        self.began = time.monotonic()
+        self._slow: UUID | None = None  # with which the server took too long, or too much
 
     def shrink(self, problem: psycopg.Error) -> bool:
         """A batch has failed: take fewer; returns whether that was one saga, which is to blame."""
-        alone = self.size == 1 and its_own(problem) and len(self.left_out) < MOST
+        alone = self.size == 1 and its_own(problem)
         self.size = max(1, self.size // 4)
         return alone
 
     def leave_out(self, connection: Connection, old: Old, problem: psycopg.Error) -> bool:
-        """Pass over the saga that is next, which has just failed; returns whether there was one."""
-        found = _prune(connection, old, limit=1, without=self.left_out, only_say=True)
-        for saga_id, name, key in found:
+        """Pass over the saga that is next, which has just failed; returns whether there was one.
+
+        Where the server may be to blame as well, that takes two failures.
+        """
+        found = _prune(connection, old, limit=1, batches=self, only_say=True)
+        for saga_id, name, key, ended in found:
+            if problem.sqlstate in STRAINED and self._slow != saga_id:
+                self._slow = saga_id
+                continue
             why = problem.diag.message_primary or problem
-            self.left_out[saga_id] = f"saga {name} {saga_id} (key {key!r}) cannot be pruned: {why}"
-            log.warning("%s", self.left_out[saga_id])
+            said = f"saga {name} {saga_id} (key {key!r}) cannot be pruned: {why}"
+            log.warning("%s", said)
+            self.on_left_out(said)
+            self._pass_over(saga_id, ended)
         return bool(found)
+
+    def _pass_over(self, saga_id: UUID, ended: datetime) -> None:
+        self.left_out[saga_id] = ended
+        if len(self.left_out) >= MOST:
+            self.after = max(self.left_out.values())
+            self.left_out = {each: at for each, at in self.left_out.items() if at == self.after}
 
 
 def its_own(problem: psycopg.Error) -> bool:
@@ -84,25 +106,25 @@ def its_own(problem: psycopg.Error) -> bool:
     return state[:2] in ITS_OWN or state in ITS_OWN
 
 
-def prune_batch(connection: Connection, old: Old, *, limit: int = BATCH, without: Collection[UUID] = ()) -> list[UUID]:
+def prune_batch(connection: Connection, old: Old, *, limit: int = BATCH, batches: Batches | None = None) -> list[UUID]:
     """Archive and remove at most `limit` sagas; returns which.
 
     Args:
         connection: autocommit.
         old: which sagas.
         limit: how many at most.
-        without: none of these.
+        batches: knows which to leave out.
     """
-    return [saga_id for saga_id, _, _ in _prune(connection, old, limit=limit, without=without)]
+    return [saga_id for saga_id, *_ in _prune(connection, old, limit=limit, batches=batches or Batches(limit))]
 
 
 def _prune(
-    connection: Connection, old: Old, *, limit: int, without: Collection[UUID], only_say: bool = False
-) -> list[tuple[UUID, str, str]]:
-    """The id, name and key of each; nothing is changed where that is only asked for."""
+    connection: Connection, old: Old, *, limit: int, batches: Batches, only_say: bool = False
+) -> list[tuple[UUID, str, str, datetime]]:
+    """The id, name, key and end of each; nothing is changed where that is only asked for."""
     parameters = {
-        "age": old.age, "archive": old.archive, "name": old.name, "limit": limit, "without": list(without),
-        "only_say": only_say, "now": clock.now(),
+        "age": old.age, "archive": old.archive, "name": old.name, "limit": limit, "after": batches.after,
+        "without": list(batches.left_out), "only_say": only_say, "now": clock.now(),
     }  # fmt: skip
     with connection.transaction():
         connection.execute(NO_JIT)
@@ -117,7 +139,7 @@ def prune(connection: Connection, old: Old, batches: Batches | None = None) -> I
     Args:
         connection: autocommit.
         old: which sagas.
-        batches: how many at a time; it knows afterwards which were left out.
+        batches: how many at a time; tells which are left out.
 
     Raises:
         psycopg.Error: for another reason than one saga.
@@ -125,17 +147,16 @@ def prune(connection: Connection, old: Old, batches: Batches | None = None) -> I
     old, batches = replace(old, wait=True), batches or Batches(BATCH)
     most = batches.size
     while True:
-        size = batches.size
         try:
-            found = prune_batch(connection, old, limit=size, without=batches.left_out)
+            found = prune_batch(connection, old, limit=batches.size, batches=batches)
         except psycopg.Error as problem:
             alone = batches.shrink(problem)
-            if not its_own(problem) or (size == 1 and not (alone and batches.leave_out(connection, old, problem))):
+            if not its_own(problem) or (alone and not batches.leave_out(connection, old, problem)):
                 raise
             continue
         if not found:
             break
-        batches.size = min(most, size * 2)
+        batches.size = min(most, batches.size * 2)
         yield len(found)
     run(connection, query(PACKAGE, "prune_left"), {"limit": BATCH})
 
@@ -151,10 +172,18 @@ def prune_keys(connection: Connection, *, age: float, name: str | None = None, l
         name: only keys of sagas of this name.
         limit: how many in one statement.
     """
-    parameters = {"age": age, "name": name, "limit": limit, "now": clock.now(), "after": "(0,0)"}
-    while (found := run(connection, query(PACKAGE, "prune_keys"), parameters).fetchone()) and found[0]:
-        yield found[0]
-        parameters["after"] = found[1]
+    given = {"age": age, "name": name, "limit": limit, "now": clock.now()}
+    last, count = ("", "", 0), limit
+    while count == limit:
+        after = dict(zip(("after_name", "after_key", "after_run"), last, strict=True))
+        with connection.transaction():
+            connection.execute(NO_JIT)
+            connection.execute(BY_INDEX)
+            found = run(connection, query(PACKAGE, "prune_keys"), given | after).fetchone()
+        if found is None:
+            return
+        count, *last = found
+        yield count
 
 
 def keys_ahead(connection: Connection, *, age: float, name: str | None = None) -> int:
@@ -218,11 +247,10 @@ class Pruner:
         try:
             found = self._batch(old, size)
         except psycopg.Error as problem:
-            if not batches.shrink(problem):
+            alone = batches.shrink(problem)
+            if not its_own(problem) or (alone and not self._leave_out(old, problem)):
                 raise
-            with self._link.use() as connection:
-                batches.leave_out(connection, old, problem)
-            return self._idle
+            return _rest(time.monotonic() - began)
         took = time.monotonic() - began
         if found == size:  # as many as take about `AIM`
             batches.size = max(FEWEST, min(MOST, int(size * min(2.0, AIM / max(took, 1e-4)))))
@@ -230,17 +258,34 @@ class Pruner:
             log.debug("%d sagas that had ended %d days ago were pruned", found, settings.prune_after_days)
         else:
             self._link.close()  # for a minute: one connection less
+            if began - batches.began > DAY:  # what was in the way may be gone
+                self._batches = Batches(FEWEST)
         self.on_pass(found)
-        return took * (1 - SHARE) / SHARE if found else self._idle
+        return _rest(took) if found else self._idle
 
     def _batch(self, old: Old, size: int) -> int:
-        with self._link.use() as connection, connection.transaction():
-            connection.execute("set local lock_timeout = '500ms'")
-            connection.execute("set local statement_timeout = '10s'")
-            found = prune_batch(connection, old, limit=size, without=self._batches.left_out)
+        with self._bounded() as connection:
+            found = prune_batch(connection, old, limit=size, batches=self._batches)
             if not found:
                 run(connection, query(PACKAGE, "prune_left"), {"limit": size})
         return len(found)
+
+    def _leave_out(self, old: Old, problem: psycopg.Error) -> bool:
+        with self._bounded() as connection:
+            return self._batches.leave_out(connection, old, problem)
+
+    @contextmanager
+    def _bounded(self) -> Iterator[Connection]:
+        """The connection, in a transaction that neither waits nor works for long."""
+        with self._link.use() as connection, connection.transaction():
+            connection.execute("set local lock_timeout = '500ms'")
+            connection.execute("set local statement_timeout = '10s'")
+            yield connection
+
+
+def _rest(took: float) -> float:
+    """Seconds to wait after so many of work."""
+    return took * (1 - SHARE) / SHARE
 
 
 @contextmanager

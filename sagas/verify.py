@@ -7,6 +7,7 @@ sagas may have more of them than fits into memory.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -74,16 +75,35 @@ def _batch(
 ) -> tuple[list[UUID], list[Finding]]:
     """The next sagas, and what is wrong with them."""
     parameters = {"after": after, "limit": BATCH, "ids": None if ids is None else list(ids)}
+    with snapshot(connection):
+        sagas = run(connection, query(PACKAGE, "verify"), parameters, row_factory=dict_row).fetchall()
+        findings = [each for saga, log in with_logs(connection, sagas) for each in _compare(saga, log)]
+        return [saga["id"] for saga in sagas], findings
+
+
+@contextmanager
+def snapshot(connection: psycopg.Connection[Any]) -> Iterator[None]:
+    """A transaction in which all that is read is of one moment, unless it is a part of another one."""
     alone = connection.info.transaction_status is TransactionStatus.IDLE
     with connection.transaction():
         if alone:
             connection.execute(SNAPSHOT)
-        sagas = run(connection, query(PACKAGE, "verify"), parameters, row_factory=dict_row).fetchall()
-        found = [saga["id"] for saga in sagas]
-        with psycopg.ServerCursor(connection, "sagas_logs", row_factory=tuple_row) as cursor:
-            cursor.itersize = LINES
-            lines = cursor.execute(query(PACKAGE, "logs"), {"ids": found}) if found else ()
-            return found, [each for saga, log in _beside(sagas, lines) for each in _compare(saga, log)]
+        yield
+
+
+def with_logs(
+    connection: psycopg.Connection[Any], sagas: Sequence[dict[str, Any]]
+) -> Iterator[tuple[dict[str, Any], list[tuple[Any, ...]]]]:
+    """Each saga and the lines of its log, one log in memory at a time.
+
+    Args:
+        connection: in a transaction.
+        sagas: in order of their ids.
+    """
+    with psycopg.ServerCursor(connection, "sagas_logs", row_factory=tuple_row) as cursor:
+        cursor.itersize = LINES
+        lines = cursor.execute(query(PACKAGE, "logs"), {"ids": [saga["id"] for saga in sagas]}) if sagas else ()
+        yield from _beside(sagas, lines)
 
 
 def _beside(

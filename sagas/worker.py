@@ -95,13 +95,13 @@ class Worker:
         self._kin = Kin(self._guard_links, self.settings.payloads)
         self._apart = Apart()
         self._lacking = Lacking()
-        self._recorder = Recorder(
+        self.recorder = Recorder(
             self._link, definition_of, holder=self.holder, lease=self.settings.lease, goes_on=goes_on,
             follows=_follows if concurrent else lambda *_: True, draining=draining,
         )  # fmt: skip
-        self.tally = self.heart.tally = self._recorder.tally
+        self.tally = self.heart.tally = self.recorder.tally
         self.concurrent = Concurrent(
-            self.heart, self._recorder, links=self._guard_links, limit=self.settings.async_concurrency,
+            self.heart, self.recorder, links=self._guard_links, limit=self.settings.async_concurrency,
             perform=self._aperform, is_draining=draining, stir=stir, patience=self.settings.hand_back_after,
             tidied=partial(tidied, store),
             tidy=store.after_async_bodies if isinstance(store, AsyncStore) else None,
@@ -119,6 +119,7 @@ class Worker:
             self.concurrent.stop()
         self.heart.stop()
         last_words(self._link, self.tally)
+        hooks.leave_untidied(self.store)
         for link in (self._link, self._guard_links):
             link.close()
 
@@ -307,7 +308,7 @@ class Worker:
 
     def _local(self, job: Job, group: list[Delivery]) -> list[Delivery]:
         runner = LocalRunner(
-            self.store, self._recorder, partial(self._perform, job), self._apart
+            self.store, self.recorder, partial(self._perform, job), self._apart
         )  # fmt: skip
         with self.heart.transaction(job, group):
             return runner.run(group)
@@ -315,7 +316,7 @@ class Worker:
     def _record(self, happened: list[Happened]) -> list[Delivery]:
         held = [delivery.held for delivery, _ in happened]
         try:
-            return self._recorder.record(happened)
+            return self.recorder.record(happened)
         finally:
             self.heart.release(held)
 

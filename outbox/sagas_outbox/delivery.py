@@ -19,7 +19,8 @@ Connection = psycopg.Connection[Any]
 
 PACKAGE = "sagas_outbox"
 SOON = 0.05  # seconds at least until a message is looked at again that is behind another of its key
-HELD, DUE, DEAD = 1.0, 5.0, 60.0  # and at most: that one is being sent, or could be, or is dead
+HELD, DUE, DEAD = 1.0, 5.0, 3600.0  # and at most: that one is being sent, or could be, or is dead
+DEAD_SOON = 60.0  # at least behind a dead one, and at most what has not been behind any
 MOST_BYTES = 16 * 1024 * 1024  # of payloads in one claim, and one message more
 MOST_ERROR = 1000  # characters
 
@@ -77,7 +78,7 @@ def claim(
     parameters = {
         "destinations": [room.destination for room in rooms], "rooms": [room.messages for room in rooms],
         "marks": [room.mark for room in rooms], "holder": holder, "lease": lease, "now": now,
-        "soon": SOON, "held": HELD, "due": DUE, "dead": DEAD, "bytes": MOST_BYTES,
+        "soon": SOON, "held": HELD, "due": DUE, "dead": DEAD, "dead_soon": DEAD_SOON, "bytes": MOST_BYTES,
     }  # fmt: skip
     with psycopg.Cursor(connection, row_factory=namedtuple_row) as cursor:
         found: list[Any] = cursor.execute(query(PACKAGE, "claim_messages"), parameters).fetchall()

@@ -18,7 +18,14 @@ LIMITS = {  # arguments of libpq with which a server that is cut off is noticed;
 }  # fmt: skip
 
 # what another connection, or the same a moment later, may do better with: sqlstates and their beginnings
-ELSEWHERE = ("08", "25006", "40", "53", "57P")  # cut off, read-only, rolled back, out of something, shutting down
+ELSEWHERE = (
+    "08",
+    "25006",
+    "40",
+    "53",
+    "57P",
+    "58",
+)  # cut off, read-only, rolled back, out of something, ending, the disk
 
 READ_COMMITTED = """
 select set_config('default_transaction_isolation', 'read committed', false)

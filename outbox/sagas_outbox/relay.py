@@ -217,7 +217,7 @@ class Relay:
         return min(pause, FLIGHT_CHECK) if any(flight.expires for flight in self._flights.values()) else pause
 
     def _serves(self, queue: str) -> bool:
-        return not self.queues or queue in self.queues
+        return (not self.queues or queue in self.queues) and not self._doubts.rests(queue, time.monotonic())
 
     def _claim(self, connection: Connection) -> list[Claimed]:
         if time.monotonic() - self._paces_at >= PACES_EVERY:
@@ -253,7 +253,8 @@ class Relay:
         return self._flights[queue]
 
     def _room(self, queue: str) -> int:
-        return min(self._flight(queue).room(), 1 if self._failures else self.settings.in_flight)
+        room = self._doubts.room(queue, self._flight(queue).room())
+        return min(room, 1 if self._failures else self.settings.in_flight)
 
     def _look(self, connection: Connection) -> None:
         ids = [id for flight in self._flights.values() for id in flight.expires]
@@ -269,33 +270,42 @@ class Relay:
         while messages and not self._draining.is_set():
             now = self._doubts.first(messages, self._many.together() if self._many else 1)
             messages, began = messages[len(now) :], time.monotonic()
+            outcomes: Sequence[Exception | None]
             try:
                 outcomes = self._hand_over(now)
             except Exception as problem:
-                left += [row for _, rows in now for row in rows]
                 others = taken and time.monotonic() - began < QUICK
                 if not self._not_taken([queue for queue, _ in now], problem, others=others):
+                    messages = [*now, *messages]
                     break
-                left += [row for queue, rows in messages if queue == now[0][0] for row in rows]
-                messages = [each for each in messages if each[0] != now[0][0]]
-                continue
+                outcomes = [problem]
+            refused: dict[str, Exception] = {}
             for (queue, rows), why_not in zip(now, outcomes, strict=True):
                 if why_not is None:
                     taken = True
                     self._published(queue, rows)
                 else:
-                    log.error("queue %r cannot be published to, its rows wait, others go on: %s", queue, why_not)
+                    refused[queue] = why_not
                     left += rows
+            for queue, why in refused.items():
+                self._refused(queue, why)
+            left += [row for queue, rows in messages if queue in refused for row in rows]
+            messages = [each for each in messages if each[0] not in refused]
         return left + [row for _, rows in messages for row in rows]
+
+    def _refused(self, queue: str, why: Exception) -> None:
+        """Leave a queue alone for a while that cannot be published to, though the broker is well."""
+        self._doubts.refused(queue, time.monotonic() + self.settings.poll)
+        said = why if isinstance(why, UnknownQueue) else repr(why)
+        log.error("queue %r cannot be published to now, its rows wait, others go on: %s", queue, said)
 
     def _not_taken(self, queues: Sequence[str], problem: Exception, *, others: bool) -> bool:
         """Note what was not taken; returns whether to go on with other queues, as the broker has taken messages for
         them in this pass (`others`) and answers in time."""
         self._publisher.reset()
-        self._doubts.not_taken(named := sorted({*queues}))
         if others and len(queues) == 1 and not isinstance(problem, TimeoutError):
-            log.error("queue %r cannot be published to now, its rows wait, others go on: %r", queues[0], problem)
             return True
+        self._doubts.not_taken(named := sorted({*queues}))
         self._failures, self._failed_at = self._failures + 1, time.monotonic()
         self._presence.trouble = f"the broker takes no messages: {problem!r}"
         log.warning(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID, uuid4
@@ -26,7 +26,7 @@ from sagas.failure import error_text
 from sagas.requests import optional, text, to_start
 from sagas.schedules.declaration import MAX_NAME, Schedule, schedules
 from sagas.schedules.policy import Overlap, Plan, plan
-from sagas.schedules.state import FAILED
+from sagas.schedules.state import FAILED, noted
 from sagas.schedules.table import PACKAGE, Connection, Row, declare, rows, unknown
 from sagas.settings import Settings
 from sagas_outbox.queries import query, run
@@ -116,6 +116,7 @@ def _fire(connection: Connection, settings: Settings, schedule: Schedule[Any], d
         # whoever declared it so will start it; but if nobody of those is left, it must not wait for ever
         return due.late >= UNSERVED and bool(declare(connection, schedule, replaces=True))
     made = plan(schedule.timing, schedule.policy, since=due.next_at, now=due.now, open=due.open is not None)
+    made = replace(made, note=noted(due.note, made))
     requests = [
         _request(connection, settings, schedule, schedule.input(tick), schedule.key(tick)) for tick in made.start
     ]

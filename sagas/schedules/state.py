@@ -7,16 +7,26 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from sagas.schedules.declaration import Schedule, schedules
+from sagas.schedules.policy import Plan
 from sagas.wording import Wording
 
 OVERDUE: Final = 60.0  # seconds
 FAILED: Final = "could not start its saga"  # what the note of such a schedule begins with
+THEN: Final = "; then "  # what became of its ticks since
 
 PAUSED: Final = "paused by %(actor)s: %(reason)s"
 NOT_DECLARED: Final = "not declared in this process: it waits for one that declares it"
 OTHERWISE: Final = "declared otherwise in this process: the next relay that starts with this code changes it"
 LATE: Final = "overdue: does a relay, or an embedded worker, run with its code?"
 TEXTS: Final = (PAUSED, NOT_DECLARED, OTHERWISE, LATE)
+
+
+def noted(before: str, made: Plan) -> str:
+    """The note of a schedule with which something is done: a failure stays in it until a tick has started a saga."""
+    if made.start or not before.startswith(FAILED):
+        return made.note
+    failure = before.partition(THEN)[0]
+    return f"{failure}{THEN}{made.note}" if made.note else before
 
 
 class ScheduleLine(Protocol):

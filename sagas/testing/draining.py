@@ -84,6 +84,7 @@ class KitWorker(Worker):
             store, end_process=lambda reason: None, ends_overruns=False, goes_on=lambda *_: True,
             draining=lambda: False, concurrent=False,
         )  # fmt: skip
+        self.recorder.away = 0.0  # the test's connection does not come back
         self.ran: list[Ran] = []
 
     def _event(self, job: Job, delivery: Delivery) -> Event | Misplaced | None:

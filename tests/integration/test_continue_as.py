@@ -182,6 +182,23 @@ def test_what_goes_on_from_a_paused_saga_is_paused(world: World) -> None:
     assert (Poll.get(key="a").run, len(world.calls)) == (4, 4)
 
 
+def test_a_resume_that_races_the_end_of_a_paused_run_is_not_undone(world: World) -> None:
+    """It was asked for before the next run inherited the pause, and commits after that: it has the last word."""
+    first = begin(Poll)
+    run_together()  # look
+    with one_worker() as worker, DjangoStore("default").connect() as operator:
+        ending = begin_due(worker)
+        ask("pause", first)
+        run_batch(worker, begin_due(worker))
+        with operator.transaction():
+            operator.execute("select sagas_request_v1(%s)", [_request(first, "resume")])
+            run_batch(worker, ending)
+    second = Poll.get(key="a")
+    drain()
+    assert log_of(second)[:3] == ["started", "paused", "resumed"]
+    assert (second.run, Poll.get(key="a").run, len(world.calls)) == (2, 4, 4)
+
+
 def test_a_cancel_of_a_run_that_has_ended_is_of_that_run_only(world: World, caplog: pytest.LogCaptureFixture) -> None:
     """By its id, when another had gone on from it: nothing is undone, and the log of the worker says so."""
     first = begin(Subscription)
@@ -286,10 +303,11 @@ def test_resolve_may_say_that_another_run_has_to_follow(world: World) -> None:
 def _ask_as_seen(run: SagaRun, kind: str) -> None:
     """Commit a request of a transaction that has seen this run, and not what became of it since."""
     with connection.cursor() as cursor:
-        cursor.execute(
-            "select sagas_request_v1(%s)",
-            [json.dumps({"id": str(run.id), "kind": kind, "queue": "default", "payload": {"reason": "a test"}})],
-        )
+        cursor.execute("select sagas_request_v1(%s)", [_request(run, kind)])
+
+
+def _request(run: SagaRun, kind: str) -> str:
+    return json.dumps({"id": str(run.id), "kind": kind, "queue": "default", "payload": {"reason": "a test"}})
 
 
 def _send(note: str) -> None:

@@ -58,6 +58,26 @@ def test_a_callback_is_told_what_happened(world: World) -> None:
     assert found.reason and found.seq > 0
 
 
+def test_a_method_that_was_forgotten_is_told_nothing(world: World) -> None:
+    """A bound method is made anew each time that it is named."""
+
+    class Pager:
+        def __init__(self) -> None:
+            self.told: list[Happening] = []
+
+        def page(self, happening: Happening) -> None:
+            self.told.append(happening)
+
+    pager, other = Pager(), Pager()
+    for each in (pager, other):
+        hooks.on(Kind.COMPLETED)(each.page)
+    hooks.off(pager.page)
+    begin(Local, "a")
+    drain()
+    hooks.drain(10)
+    assert pager.told == [] and len(other.told) == 1
+
+
 def test_only_after_the_commit(world: World) -> None:
     """What is told can be looked up, also of a local step, whose log entry commits with its own writes."""
     seen: list[str] = []

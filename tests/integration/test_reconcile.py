@@ -9,13 +9,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 from django.core.management import call_command
 
-from sagas import reconciling
+from sagas import reconcile, reconciling, verify
 from sagas.engine import SagaRun, request
 from sagas.errors import InvalidInput
 from sagas.keys import idempotency_key
@@ -25,13 +26,14 @@ from sagas.reconcile_lists import Address, Effect, address, read
 from sagas.reconciling import write_down
 from sagas.restored import Doubted
 from sagas.states import State, Status, StepState, StepStatus
-from sagas_django.models import SagaRow
+from sagas_django.models import LogEntry, SagaRow
 from sagas_django.store import DjangoStore
+from sagas_outbox.queries import query
 from tests.shop.families import Purchase
 from tests.shop.sagas import Trip
 from tests.shop.world import World
 from tests.support.backup import Backup, Bought
-from tests.support.stories import begin, dedupe, differences, drain, entries, log_of, outbox
+from tests.support.stories import begin, begin_many, dedupe, differences, drain, entries, log_of, outbox
 
 pytestmark = pytest.mark.usefixtures("shop")
 Lister = Callable[..., Path]
@@ -411,3 +413,44 @@ def test_an_effect_of_a_compensation_has_its_own_answer(listed: Lister) -> None:
     """Not that of the compensation, which is nothing."""
     found = Address(uuid4(), "charge", "refund", "undo", 0)
     assert reconciling._answer({}, found, '{"id": 7}', PLAIN) == '{"id": 7}'
+
+
+def test_rows_and_logs_are_of_one_moment(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that is done after the first of them is read, and before the other is, has not been done for either."""
+    saga = begin(Trip)
+    asked: list[str] = []
+
+    def meanwhile(package: str, name: str) -> LiteralString:
+        asked.append(name)
+        if len(asked) == 2:
+            drain(check=False)
+        return query(package, name)
+
+    effect = Effect(key=idempotency_key(saga.id, "charge"))
+    with DjangoStore("default").connect() as raw:
+        with monkeypatch.context() as patched:
+            patched.setattr(reconcile, "query", meanwhile)
+            patched.setattr(verify, "query", meanwhile)
+            assert [match.verdict for match in compare(raw, [effect])] == [Verdict.AHEAD]
+        assert set(asked) == {"logs", "reconcile_sagas"}
+        assert [match.verdict for match in compare(raw, [effect])] == [Verdict.KNOWN]
+
+
+def test_logs_come_a_few_lines_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of a batch of sagas may be more than fits into memory."""
+    begin_many(Trip, "abc")
+    drain()
+    effects = [Effect(key=idempotency_key(row.pk, "charge")) for row in SagaRow.objects.all()]
+    lines: list[int] = []
+    fetched = psycopg.ServerCursor._fetch_gen
+
+    def counted(cursor: psycopg.ServerCursor[Any], size: int | None) -> Any:
+        found = yield from fetched(cursor, size)
+        lines.append(len(found))
+        return found
+
+    monkeypatch.setattr(psycopg.ServerCursor, "_fetch_gen", counted)
+    monkeypatch.setattr(verify, "LINES", 4)
+    with DjangoStore("default").connect() as raw:
+        assert [match.verdict for match in compare(raw, effects)] == [Verdict.KNOWN] * 3
+    assert max(lines) == 4 and sum(lines) == LogEntry.objects.count()

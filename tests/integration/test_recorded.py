@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -148,6 +148,7 @@ def refused(wire: psycopg.Connection[Any], saga: SagaRun, state: str, times: int
         ("54001", 1_000_000, []),
         ("57014", 2, ["step_done one"]),
         ("40001", 2, ["step_done one"]),
+        ("58030", 2, ["step_done one"]),
     ],
 )
 def test_an_error_about_one_statement_is_none_of_the_connection(
@@ -217,10 +218,48 @@ def test_a_result_outlasts_a_server_that_is_away_for_longer_than_its_lease(
         assert log_of(saga)[1].startswith("step_done")
 
 
-def test_a_thread_that_writes_for_others_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody keeps up the leases of what it is to go on with, so another of those that wait takes over."""
+def test_a_result_that_had_to_queue_outlasts_it_too(wire: psycopg.Connection[Any]) -> None:
+    """It came while another thread tried to reach the server, and its row was taken over before its first turn."""
+    sagas = [begin(Externals, key) for key in "ab"]
+    held = [held for held, _ in claims.lock_due(wire, [Room("default", 10)], begun=True, now=None)]
+    first, second = (
+        each for each in rows.begin(wire, held, holder="worker:1", lease=30, published=False, now=None)
+        if isinstance(each, Delivery)
+    )  # fmt: skip
+    queues, back = threading.Event(), threading.Event()
+
+    def connect() -> psycopg.Connection[Any]:
+        queues.set()
+        if not back.is_set():
+            raise psycopg.OperationalError("the server is starting up")
+        return DjangoStore("default").connect()
+
+    with closing(Link(connect)) as link:
+        recorder = Recorder(link, definition_of, holder="worker:1", lease=0.3, goes_on=lambda *_: False)
+        threads = []
+        for each in (first, second):
+            assert each.attempt is not None
+            threads.append(
+                threading.Thread(target=recorder.record, args=([(each, Succeeded(each.attempt, Raw(b'"paid"')))],))
+            )
+            threads[-1].start()
+            assert queues.wait(20)
+        expire_leases()
+        (taken,) = rows.begin(wire, [second.held], holder="worker:2", lease=30, published=False, now=None)
+        time.sleep(0.5)  # the leases of both end
+        back.set()
+        for thread in threads:
+            thread.join(20)
+    assert isinstance(taken, Delivery) and log_of(sagas[0])[1].startswith("step_done")
+    assert list(dedupe(sagas[1]).values()) == ["done"]
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_thread_that_writes_for_others_comes_back(monkeypatch: pytest.MonkeyPatch, waits: bool) -> None:
+    """Nobody keeps up the leases of what it is to go on with, so another thread takes over: one of those that wait, or
+    one elsewhere where what comes in is `async def`."""
     monkeypatch.setattr(line, "LONGEST_LEAD", 0.1)
-    first = threading.Event()
+    first, ended = threading.Event(), threading.Event()
 
     def serve(tickets: list[Ticket[Any]]) -> list[Ticket[Any]]:
         time.sleep(0.02)  # as a statement takes
@@ -228,24 +267,33 @@ def test_a_thread_that_writes_for_others_comes_back(monkeypatch: pytest.MonkeyPa
             ticket.finish()
         return []
 
-    waits: Line[Any] = Line(serve)
-    crowd_ends = threading.Event()
+    here: Line[Any] = Line(serve)
 
     def again_and_again() -> None:
-        while not crowd_ends.is_set():
-            waits.wait(Ticket([], 0.0))
+        while not ended.is_set():
+            here.wait(Ticket([], 0.0))
+
+    def again(*_: Any) -> None:
+        if not ended.is_set():
+            here.join(Ticket([], 0.0, then=again, elsewhere=elsewhere))
+
+    def elsewhere(function: Callable[[], None]) -> None:
+        threads.append(threading.Thread(target=function))
+        threads[-1].start()
 
     def once() -> None:
-        waits.wait(Ticket([], 0.0))
+        here.wait(Ticket([], 0.0))
         first.set()
 
-    threads = [threading.Thread(target=once), *(threading.Thread(target=again_and_again) for _ in range(4))]
-    for thread in threads:
+    threads = [threading.Thread(target=once), *(threading.Thread(target=again_and_again) for _ in range(4 * waits))]
+    for thread in list(threads):
         thread.start()
+    if not waits:
+        again()
     try:
         assert first.wait(20)
     finally:
-        crowd_ends.set()
+        ended.set()
         for thread in threads:
             thread.join(20)
     assert not any(thread.is_alive() for thread in threads)

@@ -153,7 +153,7 @@ def test_an_old_worker_cannot_write(world: World, backup: type[Backup], renewed:
         bring_forward()
         (again,) = begin_due(new)
         assert ((again.id, again.token, again.state.seq) == (held.id, held.token, held.state.seq)) is not renewed
-        old._recorder.record([(held, Succeeded(held.attempt, Raw(b'"charge-7"')))])
+        old.recorder.record([(held, Succeeded(held.attempt, Raw(b'"charge-7"')))])
     assert differences() == []
     assert "step_done charge" not in log_of(saga)
 

@@ -25,7 +25,7 @@ from sagas.desk import StoreDesk
 from sagas.keys import idempotency_key
 from sagas.reconcile import Verdict, compare, lacking
 from sagas.reconcile_lists import Effect
-from sagas.retention import Old, prune_batch, prune_keys
+from sagas.retention import Old, keys_ahead, prune_batch, prune_keys
 from sagas.schedules import firing, table
 from sagas.settings import Settings
 from sagas.testing.moving import Clock
@@ -37,6 +37,8 @@ from sagas_outbox.claims import Ask, Lane, Room
 from sagas_outbox.queries import query
 from sagas_outbox.queries import run as execute
 from tests.benchmarks.filling import fill_due, fill_finished, fill_past
+from tests.shop.going_on import Poll
+from tests.shop.sagas import Ordered
 from tests.shop.waiting import Review, Reviewed
 from tests.support.schedules import at, declared
 from tests.support.workers import one_worker
@@ -227,6 +229,21 @@ def test_keys_are_forgotten_in_one_passage() -> None:
         assert tuples(connection.cursor()) - before < 2_500
 
 
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.usefixtures("shop", "quiet")
+def test_all_keys_of_one_name_are_forgotten(known: bool) -> None:
+    """In one passage too, in whatever order they lie in the table, and whatever the planner knows of it."""
+    with closing(DjangoStore("default").connect()) as connection, connection.transaction(force_rollback=True):
+        connection.execute(BURIED)
+        connection.execute("update sagas_tombstone set name = case key::int % 2 when 0 then 'a' else 'b' end")
+        if known:
+            connection.execute("analyze sagas_tombstone")
+        before = tuples(connection.cursor())
+        assert list(prune_keys(connection, age=0, name="a", limit=100)) == [100] * 10
+        assert tuples(connection.cursor()) - before < 2_500
+        assert (keys_ahead(connection, age=0, name="a"), keys_ahead(connection, age=0)) == (0, 1_000)
+
+
 @pytest.mark.usefixtures("shop", "quiet")
 def test_a_list_of_the_other_side_reads_no_table_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is not here is looked for together; logs are read of sagas that something happened to since then."""
@@ -267,6 +284,35 @@ def test_an_old_transaction_makes_no_statement_read_what_is_dead(monkeypatch: py
     assert reads.too_many == {}, {n: {k: v for k, v in r.items() if v > 50} for n, r in reads.too_many.items()}
 
 
+REFILL = """
+insert into sagas_outbox (saga_id, kind, step, direction, queue, lane)
+select gen_random_uuid(), 'step', 'first', 'do', 'default', 0 from generate_series(1, 3000)
+"""
+
+
+@pytest.mark.parametrize("line", [None, "a line"], ids=["record_plain", "record"])
+@pytest.mark.usefixtures("shop", "quiet")
+def test_record_reads_no_outbox_that_has_filled_since_the_last_vacuum(
+    line: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That found one row, and the planner expects no more; what was asked of the run before, and the rows that are to
+    be woken, are looked up all the same."""
+    with filled(3_000, 0) as connection, one_worker(goes_on=True) as worker:
+        with transaction.atomic():
+            Poll.start(Ordered(), key="polled", ordering_key=line)
+        work_off(worker, connection, "polled")
+        assert Poll.get(key="polled").run == 2
+        connection.execute("delete from sagas_outbox where step = 'first'")
+        connection.execute("delete from sagas_saga where name = %s", [Plain.saga_name])
+        connection.execute("vacuum analyze sagas_outbox, sagas_saga")
+        connection.execute(REFILL)
+        reads = Reads(monkeypatch)
+        work_off(worker, connection, "polled")
+        assert Poll.get(key="polled").run == 3
+    assert ("record" if line else "record_plain") in reads.most
+    assert not reads.too_many.keys() & {"record", "record_plain"}, reads.too_many
+
+
 @pytest.mark.usefixtures("shop", "quiet")
 def test_a_start_that_lost_an_index_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the index of early signals, the function of `start()` reads the outbox whole: the test above can fail."""
@@ -303,11 +349,17 @@ def run(worker: Worker, connection: psycopg.Connection[Any]) -> None:
         begun = worker.begin(connection, [held for held, _ in rows], published=False)
     worker.run(worker.take_up(begun))
     start("fails", 2)
+    work_off(worker, connection, "fails")
+
+
+def work_off(worker: Worker, connection: psycopg.Connection[Any], *keys: str) -> None:
+    """In one batch, what is due of the sagas with these keys."""
     with connection.transaction():
-        (row,) = connection.execute(
-            "select o.id, o.token from sagas_outbox o join sagas_saga s on s.id = o.saga_id where s.key = 'fails'"
+        rows = connection.execute(
+            "select o.id, o.token from sagas_outbox o join sagas_saga s on s.id = o.saga_id where s.key = any(%s)",
+            [list(keys)],
         ).fetchall()
-        begun = worker.begin(connection, [row], published=False)
+        begun = worker.begin(connection, rows, published=False)
     worker.run(worker.take_up(begun))
 
 

@@ -15,17 +15,19 @@ import psycopg
 import pytest
 
 from sagas import CatchUp, InvalidInput, Overlap, Schedule
+from sagas.doctor import examine
 from sagas.errors import NotPossible
 from sagas.schedules import firing, table
 from sagas.schedules.declaration import schedules
 from sagas.settings import Settings
 from sagas.testing.moving import Clock
 from sagas_django.models import LogEntry, OutboxRow, SagaRow
+from sagas_django.operate import DjangoDesk
 from sagas_django.store import DjangoStore
 from tests.relay.plant import wait_until
 from tests.shop.sagas import Locals, Ordered, Pivoted, Trip
 from tests.shop.world import World
-from tests.support.schedules import NAME, at, declared
+from tests.support.schedules import NAME, Raises, at, declared
 from tests.support.stories import drain
 
 pytestmark = pytest.mark.usefixtures("shop")
@@ -476,6 +478,27 @@ def test_an_input_that_fails_does_not_lose_the_tick(look: Look, wire: Any, caplo
         broken.clear()
         assert look(6 + 31 / 3600) == ["test.broken@2027-03-01T06:00:00+00:00"]
         assert row(wire, "test.broken").note == ""
+
+
+def test_an_input_that_fails_is_not_forgotten_with_its_tick(look: Look, wire: Any) -> None:
+    """Where nothing is made up for, that tick is left out in the end; the schedule says why until one succeeds."""
+    fails = Raises()
+    with declared(catch_up=CatchUp.NONE, input=fails) as schedule:
+        look(5.5)
+        known(wire, schedule)
+        look(5.6)
+        fails.error = LookupError("no such table")
+        for seconds in (0, 30, 61, 120):
+            assert look(6 + seconds / 3600) == []
+            assert row(wire).note.startswith("could not start its saga: LookupError: no such table")
+        assert "; then ticks from 2027-03-01 06:00:00 UTC on were missed, and left out" in row(wire).note
+        assert look(7) == [] and row(wire).note == "could not start its saga: LookupError: no such table"
+        for hours in (8.5, 9.5):
+            assert look(hours) == []
+        assert row(wire).note.count("were missed") == 1
+        assert [each.id for each in examine(DjangoDesk("default"))].count("failing-schedules") == 1
+        fails.error = None
+        assert look(10) == [key(10)] and row(wire).note == ""
 
 
 def test_an_input_that_does_not_fit_at_last(look: Look, wire: Any) -> None:

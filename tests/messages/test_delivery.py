@@ -176,21 +176,25 @@ def test_what_was_put_off_goes_on_at_once_and_together(
 
 
 @pytest.mark.parametrize(("head", "age", "seconds"), [
-    ("due", 0, 0.05), ("due", 20, 2), ("due", 3600, 5), ("held", 3600, 1), ("dead", 0, 60), ("dead", 3600, 60),
-    ("later", 3600, 40),
+    ("due", 0, 0.05), ("due", 20, 2), ("due", 3600, 5), ("held", 3600, 1), ("later", 3600, 40),
+    ("dead", 0, 60), ("dead", 6000, 60), ("dead again", 0, 60), ("dead again", 6000, 600), ("dead again", 99000, 3600),
 ])  # fmt: skip
 def test_how_long_a_message_is_put_off(
     fresh_database: str, connection: Connection, head: str, age: float, seconds: float
 ) -> None:
     """For a share of the age of what it waits for, so that a relay does not write all that waits again and again while
-    another destination is broken or slow; and never so long that a key stands still for want of a wake-up."""
+    another destination is broken or slow; and never so long that a key stands still for want of a wake-up. Whoever
+    drops a dead one wakes what was put off behind it before, so that this may wait long, but not what is put off for
+    the first time while that happens."""
     publish("post:other", 1, ordering_key="k", due_at=timedelta(seconds=40 if head == "later" else 0), using=connection)
     publish("post:a", 2, ordering_key="k", using=connection)
     connection.execute("update sagas_message set created_at = created_at - make_interval(secs => %s)", [age])
+    if head == "dead again":
+        connection.execute("update sagas_message set holder = 'behind' where destination = 'post:a'")
     connection.execute({
         "held": "update sagas_message set holder = 'x' where destination = 'post:other'",
         "dead": "update sagas_message set state = 'dead', finished_at = now() where destination = 'post:other'",
-    }.get(head, "select 1"))  # fmt: skip
+    }.get(head.split()[0], "select 1"))  # fmt: skip
     connection.commit()
     with psycopg.connect(fresh_database, autocommit=True) as wire:
         rooms = [delivery.Room("post:a", 500, datetime(2000, 1, 1, tzinfo=UTC))]
@@ -199,6 +203,26 @@ def test_how_long_a_message_is_put_off(
             "select extract(epoch from due_at - now())::float8 from sagas_message where destination = 'post:a'"
         ).fetchone()
     assert row is not None and seconds - 1 < row[0] < seconds + 1
+
+
+def test_what_is_put_off_while_the_dead_one_is_dropped_is_woken(fresh_database: str, connection: Connection) -> None:
+    """A claim that does not see it yet would put off for an hour."""
+    publish("post:other", 1, ordering_key="k", using=connection)
+    publish("post:a", 2, ordering_key="k", using=connection)
+    connection.execute("update sagas_message set created_at = created_at - interval '1 day', holder = 'behind'")
+    connection.execute("update sagas_message set state = 'dead', finished_at = now() where destination = 'post:other'")
+    connection.commit()
+    rooms = [delivery.Room("post:a", 500, datetime(2000, 1, 1, tzinfo=UTC))]
+    with psycopg.connect(fresh_database, autocommit=True) as wire:
+        assert delivery.claim(connection, rooms, holder="x", lease=30.0, now=None) == ([], 1)
+        dropping = threading.Thread(target=delivery.drop, args=(wire, None))
+        dropping.start()
+        with psycopg.connect(fresh_database, autocommit=True) as eye:
+            waits = "select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
+            wait_until(lambda: eye.execute(waits, [wire.info.backend_pid]).fetchone(), "the drop waits")
+            connection.commit()
+            dropping.join(10)
+            assert len(delivery.claim(eye, rooms, holder="x", lease=30.0, now=None)[0]) == 1
 
 
 def test_what_waits_behind_a_message_is_woken_when_that_is_sent(fresh_database: str, connection: Connection) -> None:

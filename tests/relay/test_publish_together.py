@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -80,7 +82,7 @@ def pass_again(plant: Plant, relay: Relay) -> int:
 
 
 @contextmanager
-def due(plant: Plant, *, misspelt: int = 0) -> Iterator[tuple[Broker, Relay]]:
+def due(plant: Plant, *, misspelt: int = 0, poll: float = 1.0) -> Iterator[tuple[Broker, Relay]]:
     """Some rows that are due, of which some name a queue that there is not, and a relay of one row a message."""
     for number in range(MANY):
         plant.start(f"{uuid4()}-{number}")
@@ -88,7 +90,9 @@ def due(plant: Plant, *, misspelt: int = 0) -> Iterator[tuple[Broker, Relay]]:
         "update sagas_outbox set queue = 'misspelt' where id in (select id from sagas_outbox limit %s)", [misspelt]
     )
     broker = Broker()
-    settings = Settings(message_rows=1, message_work=1.0, publish_window=60.0)  # room for all of them at once
+    settings = Settings(
+        poll=poll, message_rows=1, message_work=1.0, publish_window=60.0
+    )  # room for all of them at once
     with psycopg.connect(plant.url, autocommit=True) as connection:
         yield broker, Relay(lambda: connection, broker, settings, paces=short)
 
@@ -155,16 +159,18 @@ def test_a_queue_that_is_slow_to_refuse_is_asked_once_in_a_pass(plant: Plant) ->
             assert broker.groups[before:].count([]) <= 1
 
 
-def refuse(app: Celery, queues: dict[str, Exception]) -> None:
-    """Let an app's messages to these queues fail, as its client would."""
-    send = app.amqp.send_task_message
+def refuse(app: Celery, queues: dict[str, Exception]) -> list[str]:
+    """Let an app's messages to these queues fail, as its client would; returns the queues of those that failed."""
+    send, failed = app.amqp.send_task_message, list[str]()
 
     def sends(producer: Any, name: str, made: Any, *, queue: Any, **options: Any) -> None:
         if queue.name in queues:
+            failed.append(queue.name)
             raise queues[queue.name]
         send(producer, name, made, queue=queue, **options)
 
     app.amqp.send_task_message = sends
+    return failed
 
 
 def test_a_queue_that_is_full_is_no_broken_broker(plant: Plant, caplog: pytest.LogCaptureFixture) -> None:
@@ -179,6 +185,29 @@ def test_a_queue_that_is_full_is_no_broken_broker(plant: Plant, caplog: pytest.L
     publisher.reset()
     assert (relay._failures, relay._presence.trouble, waiting(plant)) == (0, "", 3)
     assert "queue 'misspelt' cannot be published to" in caplog.text and "is the queue full?" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("problem", "tries"),
+    [(MessageNacked(), 1), (ConnectionError("wrong kind"), 2)],  # the other one might be that of a broker that is down
+    ids=["full", "broken"],
+)
+def test_a_queue_that_is_refused_is_tried_once_in_a_while(
+    plant: Plant, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, problem: Exception, tries: int
+) -> None:
+    """With one message, however many wait for it; they go out when it takes one."""
+    app, refused = Celery(broker="memory://refused", set_as_current=False), {"misspelt": problem}
+    failed = refuse(app, refused)
+    publisher = CeleryPublisher(app, "default", timeout=5)
+    with due(plant, misspelt=MANY - 5, poll=60.0) as (_, relay):
+        relay._publisher = relay._many = publisher
+        assert sum(pass_again(plant, relay) for _ in range(4)) == 5
+        assert len(failed) == tries
+        assert caplog.text.count("queue 'misspelt' cannot be published to now") == 1
+        refused.clear()
+        monkeypatch.setattr("sagas_outbox.relay.time", SimpleNamespace(monotonic=lambda: time.monotonic() + 60.0))
+        assert [pass_again(plant, relay), pass_again(plant, relay)] == [1, MANY - 6]
+    publisher.reset()
 
 
 def test_an_unknown_compression_is_called_by_its_name(own_redis: Redis) -> None:

@@ -1,10 +1,10 @@
 -- Take due messages to send them, oldest first, a limited number for each destination. Of an ordering key only a run from
 -- its first unfinished message on is taken: a message is left where an earlier one of its key is unfinished and was not
 -- locked here, and is put off, so that claims need not look at it again and again: until that one is due, or for a tenth of
--- its age within limits, or longer if it is dead. Whoever finishes it wakes what waits; this statement's snapshot may be
--- older than that, which only leaves a message for later. No more is taken than has room in a relay's memory: what Postgres
--- has compressed counts as if that had made it 32 times smaller, which costs no look at it. Rows put off are counted in a
--- last line with id 0.
+-- its age within limits, which are wide if it is dead. Whoever finishes it wakes what is behind it; this statement's snapshot
+-- may be older than that, and then what was not behind anything before is missed, and so is not put off for long. No more is
+-- taken than has room in a relay's memory: what Postgres has compressed counts as if that had made it 32 times smaller, which
+-- costs no look at it. Rows put off are counted in a last line with id 0.
 with moment as materialized ( -- one for all rows, so that those put off together keep their order
     select coalesce(%(now)s::timestamptz, clock_timestamp()) as now
 ), wants as materialized (
@@ -23,9 +23,11 @@ with moment as materialized ( -- one for all rows, so that those put off togethe
         for update skip locked
     ) m
 ), ahead as materialized (
-    select k.ordering_key, f.id, f.due_at, case when f.dead then %(dead)s::float8 else greatest(%(soon)s, least(
-            case when f.held then %(held)s else %(due)s end,
-            extract(epoch from (select now from moment) - f.created_at)::float8 / 10)) end as wait
+    select k.ordering_key, f.id, f.due_at, greatest(
+            case when f.dead then %(dead_soon)s else %(soon)s end::float8,
+            least(
+                case when f.dead then %(dead)s when f.held then %(held)s else %(due)s end::float8,
+                extract(epoch from (select now from moment) - f.created_at)::float8 / 10)) as wait
     from (
         select ordering_key, max(id) as last from looked where ordering_key is not null group by ordering_key
     ) k cross join lateral (
@@ -40,7 +42,9 @@ with moment as materialized ( -- one for all rows, so that those put off togethe
     ) f
 ), put_off as (
     update sagas_message m
-    set holder = 'behind', due_at = greatest(a.due_at, (select now from moment) + make_interval(secs => a.wait))
+    set holder = 'behind',
+        due_at = greatest(a.due_at, (select now from moment) + make_interval(secs =>
+            case when m.holder = 'behind' then a.wait else least(a.wait, %(dead_soon)s) end))
     from looked l join ahead a on a.ordering_key = l.ordering_key and a.id < l.id
     where m.id = l.id
     returning m.id

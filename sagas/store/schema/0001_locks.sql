@@ -64,8 +64,8 @@ end $$;
 -- A saga ends: what it holds is free. Returns the outbox rows that the caller has to make due: of those that wait for it
 -- the one that has waited longest, unless it is due anyway. They are locked, not written: the caller may be about to
 -- write them itself, and no statement may write what a function that it calls has written. The rows of `but` the caller
--- writes or removes otherwise.
-create function sagas_unlock_v1(ended uuid, ended_at timestamptz, but bigint[]) returns setof bigint
+-- writes or removes otherwise. `rows 1`: else the planner expects a thousand, and reads the outbox whole for them.
+create function sagas_unlock_v1(ended uuid, ended_at timestamptz, but bigint[]) returns setof bigint rows 1
 language plpgsql as $$
 declare
     freed text[];

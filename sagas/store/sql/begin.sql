@@ -59,9 +59,11 @@ select b.id, b.token, b.kind, b.queue, b.step, b.direction, b.deliveries,
         -- what the latest run took over from the one before had arrived before anything that is still on its way
         select from sagas_outbox r where r.kind = 'signal' and r.ordering_key = b.ordering_key
           and (coalesce(r.payload->'carried', '0'), b.id) > (coalesce(b.payload->'carried', '0'), r.id)
-    ) or b.kind in ('pause', 'resume') and exists ( -- the last one that was asked for has the last word
+    ) or b.kind in ('pause', 'resume') and exists (
+        -- the last one that was asked for has the last word; a pause that was inherited is older than all of them
         select from sagas_outbox r
-        where r.saga_id = any(array[b.saga_id, former.id]) and r.kind in ('pause', 'resume') and r.id < b.id
+        where r.saga_id = any(array[b.saga_id, former.id]) and r.kind in ('pause', 'resume')
+          and (r.payload->'inherited' is null, r.id) < (b.payload->'inherited' is null, b.id)
     ) as early,
     h.seqs as history_seqs, h.entries as history,
     -- a request in another queue, which perhaps nobody serves, holds the work up for five minutes only

@@ -8,6 +8,7 @@ with found as materialized (
     from sagas_saga s
     where s.finished_at is not null
       and s.finished_at < coalesce(%(now)s::timestamptz, statement_timestamp()) - make_interval(secs => %(age)s::float8)
+      and s.finished_at >= coalesce(%(after)s::timestamptz, '-infinity')
       and (%(name)s::text is null or s.name = %(name)s::text)
       and s.id <> all(%(without)s::uuid[])
       -- limit 1: looked up for one saga after the other, never for all that are old enough. `<> 1`, of which the planner
@@ -56,4 +57,4 @@ with found as materialized (
 ), saga as (
     delete from sagas_saga s using old where s.id = old.id
 )
-select id, name, key from found
+select id, name, key, finished_at from found

@@ -28,10 +28,13 @@ with given as materialized ( -- each column is a JSON array: the cheapest to sen
             where r.saga_id = g.saga_id and r.id <> g.id and r.step = g.step and r.direction = g.direction)) as kept,
         coalesce(%(now)s::timestamptz, clock_timestamp()) as now,
         g.go_on and not exists (select from sagas_pause) and not exists (
-            select from sagas_outbox r where r.saga_id = g.saga_id and r.kind not in ('step', 'signal', 'children'))
+            select from sagas_outbox r
+            where r.saga_id = any(array[g.saga_id]) and r.kind not in ('step', 'signal', 'children'))
           and not (s.run > 1 and exists ( -- or of the run that this one has gone on from
-            select from sagas_saga f join sagas_outbox r on r.saga_id = f.id
-            where f.name = s.name and f.key = s.key and f.run = s.run - 1 and r.kind in ('cancel', 'pause', 'resume')))
+            select from (
+                select f.id from sagas_saga f where f.name = s.name and f.key = s.key and f.run = s.run - 1 limit 1
+            ) former join sagas_outbox r on r.saga_id = any(array[former.id])
+            where r.kind in ('cancel', 'pause', 'resume')))
           and (o.ordering_key is null or o.queue = g.queue) and not ( -- whoever has limits is asked each time
             (select exists (select from sagas_queue)) and exists (select from sagas_queue q where q.name = g.queue))
             as goes_on,
@@ -137,11 +140,13 @@ with given as materialized ( -- each column is a JSON array: the cheapest to sen
 ), still_paused as ( -- what goes on from a paused saga is paused as well, unless that is just being changed
     insert into sagas_outbox (saga_id, kind, queue, due_at, timer_at, payload)
     select (n.request->>'id')::uuid, 'pause', n.request->'rows'->0->>'queue', ok.now - interval '1 microsecond', ok.now,
-        jsonb_build_object('reason', 'saga ' || ok.saga_id || ', which goes on as this one, was paused')
+        jsonb_build_object('inherited', true,
+            'reason', 'saga ' || ok.saga_id || ', which goes on as this one, was paused')
     from ok join rows from (json_array_elements_text(%(next_ids)s::json), json_array_elements(%(nexts)s::json))
         as n (id, request) on n.id::bigint = ok.id
     where ok.was_paused and n.request->>'do' is null
-      and not exists (select from sagas_outbox r where r.saga_id = ok.saga_id and r.kind in ('pause', 'resume'))
+      and not exists (
+        select from sagas_outbox r where r.saga_id = any(array[ok.saga_id]) and r.kind in ('pause', 'resume'))
 ), ended as materialized ( -- children that came to their end: their parents are told, by one row for many
     select e.*, exists (
         -- one that nobody has begun will find this end too: while it is locked here, it cannot be begun

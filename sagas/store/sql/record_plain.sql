@@ -19,10 +19,13 @@ with given as materialized ( -- each column is a JSON array: the cheapest to sen
 ), ok as materialized (
     select g.*, coalesce(%(now)s::timestamptz, clock_timestamp()) as now,
         g.go_on and not exists (select from sagas_pause) and not exists (
-            select from sagas_outbox r where r.saga_id = g.saga_id and r.kind not in ('step', 'signal', 'children'))
+            select from sagas_outbox r
+            where r.saga_id = any(array[g.saga_id]) and r.kind not in ('step', 'signal', 'children'))
           and not (s.run > 1 and exists ( -- or of the run that this one has gone on from
-            select from sagas_saga f join sagas_outbox r on r.saga_id = f.id
-            where f.name = s.name and f.key = s.key and f.run = s.run - 1 and r.kind in ('cancel', 'pause', 'resume')))
+            select from (
+                select f.id from sagas_saga f where f.name = s.name and f.key = s.key and f.run = s.run - 1 limit 1
+            ) former join sagas_outbox r on r.saga_id = any(array[former.id])
+            where r.kind in ('cancel', 'pause', 'resume')))
           and not ( -- whoever has limits is asked each time
             (select exists (select from sagas_queue)) and exists (select from sagas_queue q where q.name = g.queue))
             as goes_on,

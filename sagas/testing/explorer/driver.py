@@ -223,6 +223,7 @@ class Driver:
             self.store, end_process=lambda reason: None, ends_overruns=False, goes_on=lambda *_: False,
             draining=lambda: False, concurrent=False,
         )  # fmt: skip
+        worker.recorder.away = 0.0  # the test's connection does not come back
         return worker
 
     # --- looking ---
