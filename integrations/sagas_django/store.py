@@ -62,6 +62,8 @@ class DjangoStore:
                     yield local
                 if outermost:
                     _tolerate_hooks(wrapper)
+            if outermost:
+                self.after_body()  # hooks have run
             if local.has_set_for_good and not connections[self.name].in_atomic_block:
                 _discard(connections[self.name])  # or it would hold for the sagas that come next
         except psycopg.errors.ReadOnlySqlTransaction:  # a failover: the connection lives on and refuses every write
@@ -157,8 +159,11 @@ def _discard(connection: BaseDatabaseWrapper) -> None:
 def _abandon(connection: BaseDatabaseWrapper) -> None:
     """End an `atomic` block that a body left open: later bodies of this thread would be part of it."""
     log.error("a body left an atomic block open on %r: what it wrote there is rolled back", connection.alias)
-    connection.in_atomic_block = False  # or Django would keep the closed connection until the block ends
+    # or Django would keep the closed connection until the block ends, also where the body has closed it already
+    connection.in_atomic_block = connection.closed_in_transaction = False
     connection.close()
+    connection.connection = None
+    connection.atomic_blocks, connection.savepoint_ids, connection.needs_rollback = [], [], False
 
 
 @receiver(connection_created)

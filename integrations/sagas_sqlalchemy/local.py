@@ -13,6 +13,7 @@ from typing import Any, Final
 import psycopg
 from psycopg.pq import TransactionStatus
 from sqlalchemy import Connection, Transaction
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from sagas.errors import SagaError
@@ -50,6 +51,10 @@ class SqlAlchemyLocal:
         try:
             with local._opened(connection.begin()):
                 yield local
+        except (psycopg.errors.ReadOnlySqlTransaction, DBAPIError) as error:
+            if isinstance(getattr(error, "orig", error), psycopg.errors.ReadOnlySqlTransaction):
+                connection.invalidate()  # a failover: the session lives on and refuses every write
+            raise
         finally:
             if not local._raw.closed and local._raw.info.transaction_status != TransactionStatus.IDLE:
                 local._raw.rollback()  # SQLAlchemy takes it for ended, and would give it to the next as it is

@@ -54,6 +54,16 @@ def leave_open_and_fail(run: Any) -> None:
     raise ConnectionError("no")
 
 
+def write_durably(run: Any) -> None:
+    with transaction.atomic(durable=True):
+        Booking.objects.create(saga=run.key, step="inside")
+
+
+def leave_open_and_close(run: Any) -> None:
+    leave_open(run)
+    connection.close()
+
+
 def test_a_failing_hook_puts_no_following_step_in_doubt(world: World) -> None:
     """The step is committed, and this worker goes on: a refusal of the step after it is believed."""
     world.plan("book", lambda run: transaction.on_commit(lambda: 1 / 0))
@@ -65,7 +75,7 @@ def test_a_failing_hook_puts_no_following_step_in_doubt(world: World) -> None:
     assert Booking.objects.count() == 0
 
 
-@pytest.mark.parametrize("body", [leave_open, leave_open_and_write, leave_open_and_fail])
+@pytest.mark.parametrize("body", [leave_open, leave_open_and_write, leave_open_and_fail, leave_open_and_close])
 def test_a_block_that_an_external_body_left_open(world: World, body: Any) -> None:
     """It ends with the body: what comes after it in this thread commits, and finds a connection that works."""
     world.plan("pay", body)
@@ -78,6 +88,52 @@ def test_a_block_that_an_external_body_left_open(world: World, body: Any) -> Non
     assert set(Booking.objects.values_list("saga", "step")) == {
         (key, step) for key in ("left", "next") for step in ("book", "note")
     }  # fmt: skip
+
+
+class Asks(Saga[Ordered], name="test.asks", version=1):
+    """Two external steps, one after the other."""
+
+    @external_step(retry=THRICE, compensate=None)
+    def pay(self) -> None:
+        the_world.act("pay", self)
+
+    @external_step(retry=THRICE, compensate=None)
+    def deliver(self) -> None:
+        the_world.act("deliver", self)
+
+
+def test_a_durable_block_after_one_that_was_left_open(world: World) -> None:
+    """Nothing of the block that was left is there for a body that insists on being the outermost."""
+    world.plan("pay", leave_open)
+    world.plan("deliver", write_durably)
+    begin(Asks)
+    drain()
+    assert Asks.get(key="a").status == Status.COMPLETED
+    assert [call.attempt for call in world.of("deliver")] == [1]
+
+
+class Pair(Saga[Ordered], name="test.pair", version=1):
+    """Two local steps, one after the other."""
+
+    @step(retry=THRICE, compensate=None)
+    def book(self) -> None:
+        Booking.objects.create(saga=self.key, step="book")
+        the_world.act("book", self)
+
+    @step(compensate=None)
+    def note(self) -> None:
+        Booking.objects.create(saga=self.key, step="note")
+
+
+@pytest.mark.parametrize("saga", [Turns, Pair])
+def test_a_block_that_a_commit_hook_left_open(world: World, saga: Any) -> None:
+    """It ends with the step whose hook it was: the step after it commits."""
+    world.plan("book", lambda run: transaction.on_commit(lambda: leave_open(run)))
+    begin(saga)
+    drain()
+    assert not connection.in_atomic_block
+    assert saga.get(key="a").status == Status.COMPLETED
+    assert set(Booking.objects.values_list("step", flat=True)) == {"book", "note"}
 
 
 @pytest.mark.parametrize("body", [leave_open, leave_open_and_write, leave_open_and_fail])

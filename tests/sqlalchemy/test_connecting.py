@@ -9,7 +9,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from sagas.errors import ConfigurationError
@@ -191,3 +192,28 @@ def test_isolation(prepared: bool, level: str, url: str, make_runtime: RuntimeMa
 def test_urls_are_the_same(url: str) -> None:
     """Of every driver."""
     assert {str(parameters(driver, with_driver(url, driver).partition("://")[2])) for driver in ("psycopg", "psycopg2")}
+
+
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_a_connection_that_turned_read_only_is_replaced(
+    wrapped: bool, make_engine: EngineMaker, make_runtime: RuntimeMaker
+) -> None:
+    """After a failover a pooled session may live on and refuse every write: the next local step gets another."""
+    pooled = make_engine("psycopg", pool_size=1, max_overflow=0)
+    with pooled.begin() as connection:
+        connection.exec_driver_sql("set default_transaction_read_only = on")
+    store = make_runtime(pooled).store
+    write = "update sagas_outbox set due_at = due_at"
+
+    def once() -> None:
+        with store.local() as local:
+            if wrapped:
+                with local.savepoint():
+                    assert local.session is not None
+                    local.session.execute(text(write))
+            else:
+                local.connection.execute(write)
+
+    with pytest.raises((psycopg.errors.ReadOnlySqlTransaction, DBAPIError)):
+        once()
+    once()
