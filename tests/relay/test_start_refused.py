@@ -12,14 +12,13 @@ import pytest
 from sagas.testing.processes import Process
 from tests.relay.conftest import PlantMaker
 from tests.relay.plant import ROOT, Plant
-from tests.relay.settings import INSTALLED_APPS
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "eager": ({"CELERY_TASK_ALWAYS_EAGER": True}, "task_always_eager"),
     "annotations": ({"CELERY_TASK_ANNOTATIONS": {"*": {"time_limit": 5}}}, "task_annotations['*']"),
 }
 
-USES_CELERY = {"INSTALLED_APPS": [*INSTALLED_APPS, "sagas_celery"]}
+USES_CELERY = {"INSTALLED_APPS": ["django.contrib.contenttypes", "sagas_django", "sagas_celery", "tests.relay"]}
 
 
 @pytest.fixture(scope="module")
